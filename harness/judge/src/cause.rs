@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_numbers_except_significant_ones() {
+    fn ignores_insignificant_numbers() {
         for (one, other) in [
             ("rank 0 died of signal 11", "rank 12 died of signal 11"),
             ("\"cmd=get_result rc=-1 value=a1\"", "\"cmd=get_result rc=-1 value=a23\""),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn crashes_at_one_place_are_one_cause() {
+    fn crashes_at_the_same_place_share_a_cause() {
         let died = |seen: &str, function: &str| {
             let place = Some(CrashLocation::Function(function.into()));
             Finding {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn special_scenarios_join_the_general_cause() {
+    fn special_cause_joins_the_general_cause() {
         let found = |name: String, requirement: &str, request: &str| {
             let finding = Finding {
                 proc: Some(P),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_input_and_wrong_data_come_first() {
+    fn causes_with_valid_input_or_wrong_data_come_first() {
         let found = |id: &str, seen: &str| Finding::new(id, PartyKind::Server, "", seen);
         let results = [
             result("a", found("rfc13.error.close", "silence"), false),

@@ -62,7 +62,7 @@ pub struct Observations {
     versions: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
-/// A request without a response so far.
+/// A request that has not been answered yet.
 #[derive(Debug)]
 struct UnansweredRequest {
     dialect: Dialect,
@@ -80,7 +80,7 @@ struct ObservedConnection {
     pending: VecDeque<UnansweredRequest>,
     /// The last response, after which the client may continue or not.
     read: Option<((Dialect, String), ResponseForm)>,
-    /// True within a spawn request of several lines.
+    /// True while a spawn request of several lines is incomplete.
     in_block: bool,
     /// True if the environment of the process contains PMI_JOBID.
     has_job_id: bool,
@@ -794,7 +794,7 @@ mod tests {
     }
 
     #[test]
-    fn request_never_sent_is_unknown() {
+    fn compatibility_of_an_unsent_request_is_unknown() {
         let client = seen(&[(
             &[(LIBPMI2, HYDRA_4_0), ("cmd=ring;count=1;left=a;right=b;", "cmd=ring-response;rc=0;"), DONE],
             Some(0),

@@ -81,7 +81,7 @@ const UNCAUGHT_PREFIXES: [&str; 5] = [
 /// Parts of the errors that a program gets after its peer has closed the connection.
 const PEER_GONE_MESSAGES: [&str; 4] = ["BrokenPipe", "Broken pipe", "ConnectionReset", "Connection reset"];
 
-/// The exit of a server on its own while a response was due.
+/// The exit of a server that ended on its own while a response was due.
 pub(crate) struct OwnEnd {
     /// Number of the event that reports the exit.
     pub(crate) seq: u64,

@@ -482,7 +482,7 @@ mod tests {
 
     /// A scenario whose failure was examined alongside other jobs was played more often than the run was repeated.
     #[test]
-    fn draft_counts_the_runs() {
+    fn draft_states_the_number_of_runs() {
         let result = |scenario: &str, played: u32| {
             let finding = Finding::new("rfc13.get.value", PartyKind::Server, "", "rc=1");
             let judged = crate::result::judged(&Default::default(), finding);
@@ -521,7 +521,7 @@ mod tests {
     #[case(Verdict::Unjudged, 0, false)]
     #[case(Verdict::Fail, 0, true)]
     #[case(Verdict::Fail, 3, false)]
-    fn entry_is_stale_only_after_a_judgement(
+    fn unjudged_scenario_does_not_make_an_entry_stale(
         #[case] verdict: Verdict,
         #[case] unreached: usize,
         #[case] is_stale: bool,

@@ -375,7 +375,7 @@ pub enum EventKind {
     /// A debugger's view of a process that was killed by a signal. Crashes are analyzed only on request, because a debugger takes time. The
     /// whole scenario is then played once more, and the backtrace is from that second run.
     Backtrace(Box<Backtrace>),
-    /// A crash was analyzed, but no debugger may attach to the process.
+    /// A crash was analyzed, but no debugger was allowed to attach to the process.
     Untraced {
         /// The reason.
         why: String,
@@ -634,11 +634,11 @@ pub enum Difference {
         /// The line of the other run.
         seen: Bytes,
     },
-    /// One output is a prefix of the other. Lengths are in bytes.
+    /// The shorter output is a prefix of the longer output.
     Length {
-        /// The length of the plain run's output.
+        /// The length of the plain run's output, in bytes.
         plain: usize,
-        /// The length of the other output.
+        /// The length of the other run's output, in bytes.
         seen: usize,
     },
 }

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_keeps_last_requests_and_spawns() {
+    fn crash_evidence_includes_last_requests_and_spawns() {
         let events = numbered(events(&[
             "0 > mcmd=spawn\nnprocs=1",
             "0 > endcmd",
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_keeps_the_wrong_answer() {
+    fn evidence_includes_the_wrong_answer() {
         let rest = ["0 < cmd=put_result rc=0", "0 > cmd=finalize", "0 < cmd=finalize_ack", "0 exits 0"];
         let mut kinds = events(&["0 > cmd=get_maxes", "0 < cmd=maxes", "0 > cmd=get kvsname=k key=a"]);
         kinds.push(EventKind::SituationReached { proc: P });
@@ -343,7 +343,11 @@ mod tests {
     #[rstest]
     #[case::other_process_of_the_group(1, 1, true)]
     #[case::other_group(2, 0, false)]
-    fn wrong_group_explains_its_name(#[case] group: u32, #[case] rank: u32, #[case] is_explained: bool) {
+    fn wrong_group_explains_a_wrong_kvsname(
+        #[case] group: u32,
+        #[case] rank: u32,
+        #[case] is_explained: bool,
+    ) {
         let of = |id: &str, group, rank| Finding {
             proc: Some(Proc { group, rank }),
             ..Finding::new(id, PartyKind::Server, "", "")
@@ -353,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_keeps_its_request() {
+    fn evidence_includes_all_parts_of_a_request() {
         let events = numbered(events(&[
             "0 > cmd=get_appnum",
             "0 < cmd=appnum appnum=0",

@@ -1256,7 +1256,7 @@ mod tests {
     #[rstest]
     #[case::in_pieces(&["0 >| cmd=ab", "0 >| ort", "0 > "], "rfc13.wire.newline")]
     #[case::whole(&["0 > cmd=abort"], "rfc13.abort.group")]
-    fn abort_in_pieces_explains_another_process(#[case] aborts: &[&str], #[case] cited: &str) {
+    fn abort_in_pieces_explains_a_surviving_process(#[case] aborts: &[&str], #[case] cited: &str) {
         let other = Proc { rank: 1, ..P };
         let ends = Expectation {
             proc: Some(other),
@@ -1396,7 +1396,11 @@ mod tests {
     #[case::empty_line("", false, "iut.no-hang")]
     #[case::unreadable_rc("cmd=put_result rc=fine", false, "iut.no-hang")]
     #[case::right_response("cmd=put_result rc=0", false, "iut.no-hang")]
-    fn hang_after_a_protocol_error(#[case] answer: &str, #[case] closes: bool, #[case] cited: &str) {
+    fn hang_after_protocol_error_breaks_its_rule(
+        #[case] answer: &str,
+        #[case] closes: bool,
+        #[case] cited: &str,
+    ) {
         let mut kinds = vec![launched(1, 1), started(P, &ENV)];
         let put = "0 > cmd=put kvsname=k key=a value=b";
         kinds.extend(events(&[INITS[0][0], INITS[0][1], put, &format!("0 < {answer}")]));

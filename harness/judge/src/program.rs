@@ -26,7 +26,7 @@ use crate::{Finding, PartyKind};
 /// connection caused.
 pub(crate) const CLIENT_EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 
-/// The requirement that a process breaks if it has a connection, never uses it, and exits with status 0: it ran as a singleton.
+/// The requirement that a process breaks if it ran as a singleton: it has a connection, never uses it, and exits with status 0.
 const CLIENT_JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 
 /// The requirements that a process breaks if it leaves without a finalize request.
@@ -264,7 +264,7 @@ impl ProcessState {
         // A malformed my_kvsname response: the name in it is not a valid `word`.
         self.received_bad_kvsname |= message.text.starts_with(b"cmd=my_kvsname") && !message.is_well_formed();
         let fields = fields(message.framing, message.text);
-        // A failed response carries no value.
+        // A response that reports a failure contains no value.
         if !fields.iter().any(|(name, value)| name == b"rc" && value.iter().any(|b| !b"0 ".contains(b))) {
             self.values.extend(fields);
         }

@@ -494,7 +494,7 @@ pub struct RunFacts {
     pub time: Duration,
 }
 
-/// Returns the end of a run.
+/// Returns the summary of a run, which becomes the last line of its log.
 pub fn run_end(results: &[ScenarioResult], deviations: &Deviations, facts: RunFacts) -> RunEnd {
     let unfinished = facts.selected - results.len();
     // A run that ended early has not checked all deviations.
@@ -520,7 +520,7 @@ pub fn counts(results: &[ScenarioResult]) -> BTreeMap<Verdict, usize> {
     counts
 }
 
-/// Returns the end of a run for a different strictness, which has already been applied to the results.
+/// Returns the summary of a run for a different strictness. The caller has already applied this strictness to `results`.
 pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -> RunEnd {
     end.counts = counts(results);
     let count = |v: Verdict| end.counts.get(&v).copied().unwrap_or(0);
@@ -809,7 +809,7 @@ mod tests {
         Some(UnjudgedReason::Unplayable("the connection is lost".into())),
         Verdict::Fail
     )]
-    fn broken_requirement_is_a_failure(
+    fn broken_requirement_makes_the_run_red(
         #[case] id: &str,
         #[case] hung: bool,
         #[case] unjudged: Option<UnjudgedReason>,

@@ -1,8 +1,8 @@
 //! A monitor of the messages between a proxy and its upstream, which offer a second way to observe a server under test.
 //!
-//! A proxy serves the processes of its node and forwards what concerns other nodes. It must not lose, invent or misroute messages, and must
-//! not announce a barrier before all of its processes have entered the barrier. A scenario may make the upstream send wrong messages on
-//! purpose. The proxy must forward these as well, if their meaning is unambiguous.
+//! A proxy serves the processes of its node and forwards the requests that concern other nodes. It must not lose, invent or misroute
+//! messages, and must not announce a barrier before all of its processes have entered the barrier. A scenario may make the upstream send
+//! wrong messages on purpose. The proxy must forward these as well, if their meaning is unambiguous.
 
 use pmi_scenario::ids;
 use std::borrow::Cow;
@@ -50,8 +50,8 @@ struct UpstreamClient {
     in_block: bool,
     /// The number that the upstream side uses for the unanswered request, if the proxy has forwarded it.
     forwarded: Option<u64>,
-    /// True if the process has sent a request before the previous one was answered, or was answered twice. Its responses then cannot be
-    /// matched with its requests.
+    /// True if the process has sent a request before the previous one was answered, or has received two responses to the same request. The
+    /// responses to the process then cannot be matched with its requests.
     breaks_lock_step: bool,
     /// True if the process has sent lines that the proxy may parse differently from this monitor.
     has_unparsable_lines: bool,
@@ -436,7 +436,7 @@ impl UpstreamMonitor {
 
 // ----- PMI-2 -------------------------------------------------------------------------------------------------------
 
-/// A PMI-2 request without a response so far.
+/// A PMI-2 request that has not been answered yet.
 #[derive(Debug)]
 struct UpstreamPendingRequest {
     body: Vec<u8>,

@@ -85,7 +85,7 @@ impl LibraryCalls {
     }
 
     fn is_invalid(&self, function: &str, arguments: &[CallArgument]) -> bool {
-        // A spawn may omit arguments, and NULL may be freed.
+        // NULL stands for omitted arguments of a spawn, and is a valid argument of PMI_Free_keyvals.
         let takes_null = !function.starts_with("PMI_")
             || function.starts_with("PMI_Spawn")
             || function == "PMI_Free_keyvals";

@@ -214,7 +214,7 @@ pub struct UnreachedStep {
 pub struct Attempts {
     /// Number of times that the scenario was played.
     pub played: u32,
-    /// Number of times that the scenario was red.
+    /// Number of attempts whose result was red.
     pub red: u32,
     /// The findings of all attempts, and the number of attempts that show each.
     pub found: Vec<RepeatedFinding>,

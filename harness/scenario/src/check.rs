@@ -363,7 +363,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Reports a mistake in this file, or in a fragment at its `use`.
+    /// Reports a mistake. A mistake in a fragment is reported at the `use` of the fragment.
     fn report_at_use(&mut self, span: Span, message: String) {
         if self.is_in_own_file() {
             self.sink.error(span, message);

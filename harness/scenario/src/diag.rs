@@ -85,7 +85,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The diagnostics of one file so far.
+/// The diagnostics of a file that have been found so far.
 pub(super) struct DiagnosticSink {
     source: Arc<SourceFile>,
     list: Vec<Diagnostic>,

@@ -488,7 +488,7 @@ impl<'a> Parser<'a> {
         self.push(Statement::Use { name, with });
     }
 
-    /// Parses `$name` at the beginning of a text.
+    /// Parses a name that is written as `$name`.
     fn name(&mut self, span: Span) -> Option<Spanned<String>> {
         let word = self.text_at(span);
         let name = word.strip_prefix('$').unwrap_or_default();

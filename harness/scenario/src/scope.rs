@@ -38,7 +38,7 @@ enum BoundValue {
 #[derive(Debug)]
 pub struct Bindings(Vec<(String, Option<BoundValue>)>);
 
-/// The names that are bound at a point of a scenario.
+/// The names that are bound at a point in a scenario, with their values.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     names: HashMap<String, BoundValue>,

@@ -207,7 +207,7 @@ fn default_of(
     }
 }
 
-/// Adds the key of a field of a spawn block. Depending on the server, the first argument has the number 0 or 1.
+/// Appends the key of a field to a line of a spawn request. The number of the first argument is 0 or 1, depending on the server.
 fn block_key(line: Template, field: &protocol::Field, number: u64) -> Template {
     if field.name != "arg" {
         return line.tuples(&numbered_key(field, number));

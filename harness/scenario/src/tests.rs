@@ -44,7 +44,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// No document states requirements for the control protocol of proxies.
 #[test]
-fn duties_of_a_proxy_are_de_facto() {
+fn requirements_on_a_proxy_are_de_facto() {
     let catalogue = suite::embedded_catalogue().unwrap();
     let duties: Vec<_> = catalogue.iter().filter(|r| r.id.starts_with("hydra.upstream.")).collect();
     assert!(duties.iter().all(|duty| duty.level == Level::DeFacto), "{duties:?}");
@@ -131,7 +131,7 @@ fn checked(scenario: &Scenario) -> Vec<Diagnostic> {
     check(scenario, &env)
 }
 
-/// Returns all diagnostics for a text, rendered.
+/// Returns all diagnostics for a scenario file, rendered.
 fn mistakes(text: &str) -> String {
     let diagnostics = match parsed("kvs/test", text) {
         Err(diagnostics) => diagnostics,
@@ -406,7 +406,7 @@ fn client_scenarios_describe_the_server() {
     )));
 }
 
-/// The diagnostics of a text, by the name of their snapshot.
+/// Compares the diagnostics of a scenario file with the snapshot `name`.
 #[rstest]
 #[case(
     "rejects_server_settings_in_server_scenarios",
@@ -420,11 +420,11 @@ fn client_scenarios_describe_the_server() {
     "rejects_scenario_without_positive_control",
     "# A.\nrequires rfc13.put.unique\n0 send    cmd=put\n0 expect  cmd=put_result rc=fail\n"
 )]
-fn snapshot_of_mistakes(#[case] name: &str, #[case] text: &str) {
+fn reports_mistakes_in_files(#[case] name: &str, #[case] text: &str) {
     assert_snapshot!(name, mistakes(text));
 }
 
-/// The diagnostics of steps of an otherwise correct scenario, by the name of their snapshot.
+/// Compares the diagnostics of steps in an otherwise correct scenario with the snapshot `name`.
 #[rstest]
 #[case("rejects_unknown_fragment", "use joind")]
 #[case("rejects_unbound_variable", "0 send    cmd=get kvsname=$kvsnam key=<fill $keylen-1>")]
@@ -443,7 +443,7 @@ fn snapshot_of_mistakes(#[case] name: &str, #[case] text: &str) {
 #[case("rejects_misspelt_verdict", "0 expect  <one of>\n     pas: <closes>\n     fail: <silence>")]
 #[case("misspelt_command_is_only_a_warning", "0 send    cmd=gte kvsname=$kvs key=a")]
 #[case("rejects_matcher_in_a_sent_message", "0 send    cmd=get kvsname=$kvs key=<word>")]
-fn snapshot_of_mistakes_in_steps(#[case] name: &str, #[case] text: &str) {
+fn reports_mistakes_in_steps(#[case] name: &str, #[case] text: &str) {
     assert_snapshot!(name, steps(text));
 }
 
@@ -737,7 +737,7 @@ fn rules_become_requirements_of_the_dialect() {
 )]
 #[case::response_without_request("0  expect  ok\n", "a response without a request")]
 #[case::no_response("0  send    abort\n0  expect  ok\n", "`abort` has no response")]
-fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &str) {
+fn rejects_steps_that_a_dialect_cannot_express(#[case] steps: &str, #[case] message: &str) {
     let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n{steps}");
     let error = suite_of(&[("a", &text)]).expect_err("the steps cannot be spelled").to_string();
     assert!(error.contains(message), "{error}");
@@ -825,7 +825,7 @@ fn rows_and_dialects_have_separate_words_and_steps() {
 #[case::nameless("only\nend\n", "`only` needs the name of a row or dialect")]
 #[case::open("only a\n", "`only` without `end`")]
 #[case::unknown_dialect("in pmi-3 x=1\n", "unknown dialect `pmi-3`")]
-fn rejects_blocks_and_words_of_no_row_or_dialect(#[case] line: &str, #[case] message: &str) {
+fn rejects_blocks_of_unknown_rows_and_dialects(#[case] line: &str, #[case] message: &str) {
     let text = format!("# A.\nrequires rfc13.get.value\nrow a\n{line}");
     let error = suite_of(&[("a", &text)]).expect_err("the text is invalid").to_string();
     assert!(error.contains(message), "{error}");

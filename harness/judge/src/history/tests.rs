@@ -171,7 +171,7 @@ fn agrees_with_all_orders_of_small_histories() {
         let found = check(&history);
         let expected = is_explained(&history, ranks);
         assert_eq!(found.is_empty(), expected, "{seed}: {history:#?} {found:#?}");
-        // No order explains the smallest set.
+        // No order of the operations explains the smallest set.
         for contradiction in found {
             let part: Vec<_> =
                 contradiction.operations.iter().map(|at| history.operations[*at].clone()).collect();

@@ -12,7 +12,7 @@ use crate::observation::{ObservationKind, ObservationText, quote_bytes};
 impl MonitoredGroup {
     /// Returns the node of each rank: as the processes have reported it, or else as the server's mapping states it, or else as requested.
     fn node_of_ranks(&self) -> Vec<u32> {
-        // Only PMI-1.2 has barriers over part of a group, so the mapping of the lines applies.
+        // Only PMI-1.2 has barriers over part of a group, so the mapping that was sent over lines applies.
         let in_mapping = || match MappingForm::classify(self.mappings[Framing::Lines as usize].as_deref()?) {
             MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
                 mapping.expand_wrapping(self.size).ok()

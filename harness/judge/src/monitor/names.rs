@@ -1,4 +1,4 @@
-//! Published names: requests about them, and what their responses may contain.
+//! Published names: requests about names, and the results that their responses may contain.
 
 use std::collections::HashSet;
 

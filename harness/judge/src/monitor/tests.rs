@@ -205,7 +205,7 @@ fn client_may_accept_an_unexpected_response() {
 #[case("2147483648", "closed", &[])]
 #[case("2147483648", "silence", &[])]
 #[case("0", "closed", &[])]
-fn missing_answers_to_an_offer_cite_its_version(
+fn missing_answer_cites_the_offered_version(
     #[case] subversion: &str,
     #[case] end: &str,
     #[case] broken: &[&str],
@@ -384,7 +384,7 @@ const INITS_2: [&str; 2] = [
 #[case::node_of_mpich("info-getjobattr", "key=PMI_process_mapping", "found=TRUE;value=(vector,[0]x2);", &[])]
 #[case::miss("kvs-get", "key=k", "found=FALSE;", &[])]
 #[case::miss_with_value("kvs-get", "key=k", "found=FALSE;value=v;", &[])]
-fn judges_values_of_pmi2(
+fn judges_results_of_pmi2_responses(
     #[case] name: &str,
     #[case] key: &str,
     #[case] result: &str,
@@ -509,7 +509,7 @@ fn fence_makes_earlier_puts_visible() {
     assert_eq!(found(2, &[&PUT[..], &both, &[get, MISS]].concat()), ["pmi2.common.fence.visible"]);
     // Without a fence after the put, the value need not be visible.
     assert!(found(2, &[&PUT[..], &[get, MISS]].concat()).is_empty());
-    // Hydra releases rank 1 immediately and holds back its get.
+    // Hydra releases rank 1 immediately, and delays the response to its get.
     let early = [&fence[1][..], &[get], &PUT, &fence[0]].concat();
     let value = "1 << cmd=kvs-get-response;rc=0;found=TRUE;value=v;";
     assert_eq!(found(2, &[&early[..], &[value]].concat()), ["pmi2.draft.fence.blocks"]);
@@ -663,7 +663,7 @@ fn threads_may_be_answered_in_any_order() {
 #[case::two_at_once("0 > cmd=get_maxes\ncmd=get_appnum", Some(Unspecified::OutOfOrder))]
 #[case::init_again("0 > cmd=init pmi_version=1 pmi_subversion=1", Some(Unspecified::RuleViolation))]
 #[case::unknown_key("0 > cmd=get_maxes x=y", Some(Unspecified::AmbiguousRequest))]
-fn unspecified_behavior_has_a_reason(#[case] line: &str, #[case] reason: Option<Unspecified>) {
+fn unspecified_behaviour_has_a_reason(#[case] line: &str, #[case] reason: Option<Unspecified>) {
     let mut monitor = Monitor::new();
     let lines = events(&[&INITS[0][..], &[line]].concat());
     numbered(lines).iter().for_each(|event| monitor.observe(event));
@@ -706,6 +706,6 @@ fn judges_mapping_by_reported_nodes(
 #[rstest]
 #[case::spread("1", "(vector,(0,2,1))", 0)]
 #[case::on_one_node("2", "(vector,(0,2,1))", 1)]
-fn does_not_judge_unknown_nodes(#[case] local: &str, #[case] mapping: &str, #[case] broken: usize) {
+fn ignores_mapping_if_nodes_are_unknown(#[case] local: &str, #[case] mapping: &str, #[case] broken: usize) {
     assert_eq!(mapping_of_two(1, [("MPI_LOCALNRANKS", local); 2], mapping).len(), broken);
 }

@@ -55,7 +55,7 @@ pub struct Framer {
     buffer: Vec<u8>,
     /// Offset of the first byte that has not been read.
     start: usize,
-    /// Offset up to which no newline was found, so that a line that arrives byte by byte is searched only once.
+    /// Offset up to which no newline was found. It avoids repeated searches of a line that arrives byte by byte.
     searched: usize,
     /// True until the rest of a line that was reported as too long has arrived.
     skipping: bool,

@@ -57,7 +57,7 @@ pub enum MappingForm {
     /// A mapping in MPICH's form: with white space between the parts, a bare node id for a node with a single process (`(vector,0)`), or
     /// repetition (`(vector,[(0,2,1)]x2)`).
     Mpich(ProcessMapping),
-    /// The value is not a mapping. The error is that of parsing the RFC's form.
+    /// The value is not a mapping. The error describes the first deviation from the RFC's form.
     NotAMapping(MappingError),
 }
 

@@ -168,8 +168,8 @@ impl<'a> Iterator for LineTuples<'a> {
     }
 }
 
-/// Returns the length of the value of `msg`. The value ends before the blanks that precede the next tuple whose key is `rc` or in `fields`
-/// and does not occur in `before`.
+/// Returns the length of the value of `msg`. The value ends before the next tuple of the response and the blanks that precede it. The key
+/// of such a tuple is `rc` or in `fields`, and does not occur in `before`.
 fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[u8]) -> usize {
     let begins = |text: &[u8], key: &str| {
         text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
@@ -281,7 +281,7 @@ mod tests {
         "cmd=maxes msg=m kvsname_max=1 keylen_max=2 vallen_max=3",
         "cmd=<maxes> msg=<m> kvsname_max=<1> keylen_max=<2> vallen_max=<3>"
     )]
-    fn msg_ends_before_a_tuple_the_rule_requires(#[case] line: &str, #[case] tuples: &str) {
+    fn msg_ends_before_a_tuple_of_the_response(#[case] line: &str, #[case] tuples: &str) {
         assert_eq!(show(line, ToEndOfLine), tuples);
     }
 

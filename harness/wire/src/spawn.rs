@@ -675,7 +675,7 @@ mod tests {
     #[case(&[("spawnssofar=1", "spawnssofar=0")], 9, r#""spawnssofar" is 0 instead of 1"#)]
     #[case(&[("totspawns=1", "totspawns=1025")], 4, "more than 1024 programs")]
     #[case(&[("argcnt=0", "argcnt=65537")], 6, "more than 65536 arguments")]
-    fn faults_state_the_line_and_the_cause(
+    fn errors_state_the_line_and_the_cause(
         #[case] replace: &[(&str, &str)],
         #[case] line: usize,
         #[case] text: &str,
@@ -770,7 +770,7 @@ mod tests {
     #[case("ncmds=1;subcmd=a;maxprocs=1;argc=1;argv0=x;argv0=y;", Some("argv0"))]
     #[case("ncmds=1;subcmd=a;maxprocs=1;x=1;x=2;", None)]
     #[case("ncmds=2;subcmd=a;maxprocs=1;subcmd=a;maxprocs=1;", None)]
-    fn frames_repeat_keys_only_for_another_program(#[case] tuples: &str, #[case] key: Option<&str>) {
+    fn frame_repeats_keys_only_in_another_program(#[case] tuples: &str, #[case] key: Option<&str>) {
         let body = format!("cmd=spawn;{tuples}");
         let decoded = Decoded::new(Direction::ToServer, Framing::Frames, body.as_bytes());
         let expected = key.map(|key| DecodeError::RepeatedKey(key.to_owned().into()));

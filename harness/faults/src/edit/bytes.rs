@@ -83,8 +83,8 @@ pub(crate) fn first_frame(bytes: &[u8]) -> Option<usize> {
     bytes.first_chunk().and_then(|header| frame_length(*header)).map(|length| HEADER + length)
 }
 
-/// Replaces an unknown command with a known command: a prefix of the unknown command, a longer command that begins with it, or a command
-/// that differs only in case, depending on `way`.
+/// Replaces an unknown command with a similar known command. Depending on `way`, the known command is a prefix of the unknown command,
+/// begins with it, or differs from it only in case.
 fn correct_command(bytes: &mut Vec<u8>, way: &str) -> Result<bool, UnknownStep> {
     let word = command(bytes).to_ascii_lowercase();
     let is_similar = |known: &[u8]| match way {

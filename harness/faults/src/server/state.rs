@@ -142,7 +142,8 @@ impl EffectState {
         })
     }
 
-    /// Applies all effects that `pick` accepts and that show on this occasion, with the number of times that each has been used.
+    /// Applies all effects that `pick` accepts and that show on this occasion. The circumstances that `apply` receives contain the use
+    /// count of the effect.
     pub(super) fn each<T>(
         &mut self,
         circumstances: &Circumstances,

@@ -977,7 +977,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerant_client_accepts_a_later_subversion() {
+    fn lenient_client_accepts_a_later_subversion() {
         let answer = |bytes: &[u8]| {
             let mut client = Client::lenient();
             client.init().unwrap();
@@ -990,7 +990,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerant_client_strips_found_from_a_value() {
+    fn lenient_client_strips_found_from_a_value() {
         for (tolerant, value) in [(true, &b"a b"[..]), (false, &b"a b found=TRUE"[..])] {
             let mut client = Client { lenient: tolerant, ..asking() };
             let answer = client.receive(b"cmd=get_result rc=0 value=a b found=TRUE\n");
@@ -1048,7 +1048,7 @@ mod tests {
     }
 
     #[test]
-    fn returns_pipelined_answers_one_by_one() {
+    fn returns_pipelined_responses_one_by_one() {
         let mut client = Client::with_groups();
         client.init().unwrap();
         client.receive(b"cmd=response_to_init pmi_version=1 pmi_subversion=2\n").unwrap().unwrap();

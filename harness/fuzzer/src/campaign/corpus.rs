@@ -39,7 +39,8 @@ const FREE_SHARE: u8 = 3;
 /// Percentage of cases that are derived from the corpus, unless the corpus is empty.
 const CORPUS_PERCENT: u32 = 30;
 
-/// Percentage of cases that are derived from the corpus or from the frontier, whose cases cover rare edges of the implementation's program.
+/// Percentage of cases that are derived from the corpus or from the frontier. The cases of the frontier cover rare edges of the
+/// implementation's program.
 const EXPLORED_PERCENT: u32 = 65;
 
 /// The cases that covered something new. See the module documentation.

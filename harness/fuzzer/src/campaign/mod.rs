@@ -32,8 +32,8 @@ use state::{CampaignState, StateError};
 /// Maximum number of silence durations that are kept to determine their median.
 const MAX_SILENCES: usize = 100_000;
 
-/// Maximum number of failures that wait for an examiner. When the queue is full, a player examines its failure itself, because a longer
-/// queue would never be worked off.
+/// Maximum number of failures that wait for an examiner. When the queue is full, a player examines its failure itself, because failures at
+/// the end of a longer queue would never be examined.
 const MAX_WAITING_FAILURES: usize = 16;
 
 /// A campaign ends if none of the first `MAX_UNJUDGED` cases could be judged.
@@ -213,7 +213,7 @@ struct SharedState {
 }
 
 impl SharedState {
-    /// Returns whether a bucket was found, but only with invalid input.
+    /// Returns whether this campaign has found a bucket, but only with invalid input.
     fn needs_invalid_input(&self, bucket: &str) -> bool {
         self.found.iter().any(|found| found.bucket == bucket && !found.valid)
     }
@@ -400,7 +400,8 @@ impl Campaign<'_> {
         // The coverage of a free session depends on timing. If it counted, a later session that reliably has the same coverage would not be
         // kept.
         let is_ordered = !case.scenario.is_free;
-        // Edges of a case that ended the implementation do not count, so that a later case that reaches them without ending it is kept.
+        // Edges of a case that ended the implementation do not count. If a later case reaches them without ending the implementation, that
+        // case is kept.
         let edges = run.observation.edges.as_ref().filter(|_| !fatal && is_ordered);
         let reaching = edges.and_then(|edges| self.case_to_keep(case, edges));
         let mut fresh = Vec::new();

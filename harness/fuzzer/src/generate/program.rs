@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn unmutated_fixed_cases_have_an_empty_script() {
+    fn unmutated_systematic_case_has_only_the_end_step() {
         for case in fixed(&programs(false)) {
             assert_eq!(case.scenario.body, [crate::session::statement::end_step()], "{}", case.text());
         }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn unmutated_drawn_cases_have_an_empty_script() {
+    fn unmutated_random_case_has_only_the_end_step() {
         let programs = programs(false);
         for number in 0..300 {
             let case = case_from_number(&programs, 3, number);

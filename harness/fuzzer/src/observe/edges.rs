@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A set of all classes of counts.
 const ALL_CLASSES: u8 = 0xff;
 
-/// The edges that a case covered, each with the class of its count as a bit.
+/// The edges that a case covered, each with a bit for the class of its count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edges(Vec<(u32, u8)>);
 

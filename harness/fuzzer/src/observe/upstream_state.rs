@@ -24,8 +24,8 @@ pub(crate) struct UpstreamState {
     answered: BTreeSet<u64>,
     /// Processes that wait for a response.
     waiting: HashSet<Proc>,
-    /// The number of the first event whose findings no longer count, because the harness has sent something that no real upstream sends, or
-    /// because a process has continued without the response that the harness owed it.
+    /// The number of the first event whose findings no longer count. At this event, the harness sent a message that no real upstream sends,
+    /// or a process continued without the response that the harness owed it.
     is_invalid: Option<u64>,
 }
 

@@ -200,8 +200,8 @@ impl Examiner<'_> {
     }
 
     /// Makes several more runs of a case. Returns those that show the failure, and the duration of a run. Stops early once the number of
-    /// runs that show the failure can no longer reach `least`. Runs that mostly wait, for a hang or for a launcher that sleeps, are made in
-    /// parallel, unless the launcher cannot run two jobs at once.
+    /// runs that show the failure can no longer reach `least`. Runs that spend most of their time waiting are made in parallel, unless the
+    /// launcher cannot run two jobs at once.
     fn repeat_runs(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
         let (tries, least) = (CONFIRMATION_RUNS as usize, least as usize);
         let run = || self.play_for(case, Thoroughness::Thorough, filter);
@@ -265,8 +265,8 @@ impl Examiner<'_> {
             .is_some()
     }
 
-    /// Returns the failure with a key that omits circumstances on which the failure does not depend, and a case that shows it. Returns
-    /// `None` if the key stays the same.
+    /// Returns the failure with a key that omits irrelevant circumstances, and a case that shows the failure. Returns `None` if the key
+    /// stays the same.
     pub fn root_cause(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         match failure.key {
             FailureKey::Crash { .. } => self.root_of_crash(failure, case),

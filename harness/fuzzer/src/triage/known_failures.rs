@@ -129,8 +129,8 @@ impl KnownFailures {
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })
     }
 
-    /// Returns the name of a failure that is not examined. A crash whose place is unknown may be the crash of a sensitive entry, so in that
-    /// case the name omits the action before the crash.
+    /// Returns the name of a failure that is not examined. If the place of a crash is unknown, the crash may belong to a sensitive entry.
+    /// The name then omits the action before the crash.
     pub(crate) fn name_of_unseen(&self, key: &FailureKey) -> String {
         let is_hidden = self.known.iter().any(|known| known.sensitive && known.place.is_some());
         match key {
@@ -169,8 +169,7 @@ impl IngredientStatistics {
         }
     }
 
-    /// Returns whether to skip a case. One in eight of the cases that would be skipped, chosen by number, is played anyway, because it may
-    /// show a failure that the known failure hides.
+    /// Returns whether to skip a case. Every eighth case is played regardless, because it may show a failure that the known failure hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
             self.counts

@@ -98,7 +98,7 @@ impl<'a> Shrinker<'a> {
         shown
     }
 
-    /// Gives a free session a fixed schedule: between two barriers, every rank plays all of its steps before the next rank does.
+    /// Gives a free session a fixed schedule: between two barriers, each rank plays all of its steps before the next rank begins.
     fn order(&mut self) {
         let mut candidate = self.best.clone();
         candidate.scenario.is_free = false;

@@ -1,5 +1,5 @@
 /* Starts two copies of itself with MPI_Comm_spawn and talks to them. In PMI, this takes the spawn command
- * with an argument, a second process group with its own keyval space, PMI_spawned=1 or similar for the
+ * with an argument, a second process group with its own keyval space, PMI_SPAWNED=1 for the
  * children, and the preput key that lets them find their parent.
  *
  * Not every library supports this: Debian 12's MPICH (4.0.2, ch4:ucx) refuses without asking its process manager. */

@@ -42,7 +42,7 @@ pub(crate) fn session(scope: SessionFeatures, u: &mut Unstructured<'_>) -> Resul
     if has_spawn {
         model.spawn_beside()?;
     }
-    // Hydra's mpiexec crashes at a get before the first fence of PMI-2, which hides everything else.
+    // Hydra's mpiexec crashes on a get before the first fence of PMI-2. That crash hides all other failures.
     if model.u.ratio(3, 4)? {
         model.free_barrier();
     }
@@ -153,8 +153,8 @@ impl SessionModel<'_, '_> {
         self.plan.extend((0..self.ranks).map(|rank| must_answer(rank, op)));
     }
 
-    /// Plans a request of a rank, given the round, the number of the request in the round, and the number of requests of each rank in a
-    /// round.
+    /// Plans a request of a rank. The three numbers are the round, the number of the request in the round, and the number of requests that
+    /// each rank makes in a round.
     fn free_request(
         &mut self,
         rank: u32,

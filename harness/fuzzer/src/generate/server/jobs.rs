@@ -40,7 +40,7 @@ struct Jobs {
     /// Number of keys that each process puts.
     keys: u32,
     ending: JobEnding,
-    /// True if the second job gets keys of the first before they are put again.
+    /// True if the second job gets keys of the first job before it puts them itself.
     misses: bool,
     /// True if the second job puts the same keys with different values, and reads them.
     repeats_keys: bool,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn few_sessions_have_a_valid_earlier_job() {
+    fn some_sessions_follow_a_valid_earlier_job() {
         let suite = pmi_runner::suite::embedded().unwrap();
         let access = Access::Memory(pmi_faults::Config::default());
         let server = ServerTarget::new(access, suite, std::time::Duration::from_secs(1)).unwrap();

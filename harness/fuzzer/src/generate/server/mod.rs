@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn unmutated_pmi2_requests_parse() {
+    fn unmutated_pmi2_requests_are_valid() {
         let scope = SessionFeatures { dialects: PMI2, mutate: false, ..SessionFeatures::default() };
         for number in 0..400 {
             let case = generate(1, number, scope);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn unmutated_upstream_answers_parse() {
+    fn unmutated_upstream_responses_are_valid() {
         use crate::session::statement::ServerStep;
         use pmi_scenario::ast::UpstreamAction;
         let scope = SessionFeatures { mutate: false, upstream: true, ..SessionFeatures::default() };

@@ -66,7 +66,7 @@ fn begin(libraries: &LibraryGenerator, which: u8) -> PlannedCall {
     begun.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Returns each function once, with its kind.
+/// Returns each function once, with the first kind of call to it.
 fn samples(libraries: &LibraryGenerator) -> BTreeMap<&'static str, u32> {
     let mut samples = BTreeMap::new();
     for (kind, function) in (0..).zip(libraries.functions()) {

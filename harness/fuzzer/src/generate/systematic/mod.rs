@@ -1,6 +1,12 @@
-//! The systematic sessions at the start of a campaign against a server. Each session covers all lengths or all bytes of a key, value,
-//! service name or port, repeats an operation many times, repeats the requests of an earlier job, or overlaps an operation with every other
-//! operation. The sessions reliably find a fault at a single length, for which random sessions would need hundreds of launches.
+//! The systematic sessions at the start of a campaign against a server. They reliably find a fault at a single length, for which random
+//! sessions would need hundreds of launches. Each session does one of the following:
+//!
+//! * cover all lengths or all bytes of a key, value, service name or port
+//! * repeat an operation many times
+//! * repeat the requests of an earlier job
+//! * put keys that weak hashes confuse
+//! * publish many names, and unpublish them one by one
+//! * overlap an operation with every other operation
 
 pub(super) mod calls;
 pub(super) mod program_responses;
@@ -45,8 +51,8 @@ pub(crate) const REPETITIONS: u32 = 300;
 /// The largest number that a systematic session can have.
 const LAST_NUMBER: u64 = 4000;
 
-/// Returns the index of a systematic session from its number, or `None` for other numbers. Every other session is random from the start, so
-/// that servers that respond slowly are tested with random sessions as well.
+/// Returns the index of a systematic session from its number, or `None` for other numbers. Sessions with odd numbers are random, so that a
+/// server that responds slowly is tested with random sessions as well.
 pub(crate) fn systematic_index(number: u64) -> Option<usize> {
     let may_be = number <= LAST_NUMBER && number.is_multiple_of(2);
     if may_be { usize::try_from(number / 2).ok() } else { None }

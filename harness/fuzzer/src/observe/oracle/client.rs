@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_request_is_one_failure_after_any_response() {
+    fn key_of_a_malformed_request_omits_the_response() {
         let catalogue = Catalogue::default();
         let key = |request: &str, answer: &str, id: &str| {
             let finding = Finding { proc: Some(ZERO), seq: 4, ..Finding::new(id, PartyKind::Client, "", "") };

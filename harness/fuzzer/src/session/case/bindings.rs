@@ -1,5 +1,5 @@
-//! The names that are bound at a step of a case against a server, and the requests that were passed on and the groups that were spawned
-//! before it.
+//! The state before a step of a case against a server: the names that are bound, the requests that were passed on, and the groups that were
+//! spawned.
 
 use pmi_scenario::ast::{Expr, Piece, Statement, Template, UpstreamAction};
 

@@ -401,8 +401,8 @@ impl Case {
         Some(joined)
     }
 
-    /// Returns this case with a final wait for the effect of its last step, because the scenario ends right after that step. Returns `None`
-    /// if there is nothing to wait for, or if no server is under test.
+    /// Returns this case with a final wait for the effect of its last step. Without the wait, the scenario would end before the effect.
+    /// Returns `None` if there is nothing to wait for, or if no server is under test.
     pub(crate) fn with_final_wait(&self) -> Option<Self> {
         if self.tests() != ImplementationKind::Server {
             return None;

@@ -151,7 +151,7 @@ pub fn key(finding: &Finding) -> String {
     if finding.requirement != NO_CRASH {
         return shape(finding);
     }
-    // Assertions in the same file differ only in their line numbers.
+    // The shapes of assertions in the same file are equal, because these assertions differ only in their line numbers.
     let assertion = || finding.seen.split_once(": ").map(|(_, assertion)| assertion.to_owned());
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }

@@ -1,8 +1,8 @@
 //! The compatibility of a client and a server, message by message, determined from separate logs without running the two together. A
-//! response field is *required* if every response after which the client continued contains the field, and a response after which it did
-//! not continue lacks the field. A request field is *required* if every request that the server accepted contains the field, and a refused
-//! request lacks it. The logs of a library or program under test contain responses that lack fields, and so show which fields are required.
-//! A recording only shows which fields were present.
+//! response field is *required* if two conditions hold: it is in every response after which the client continued, and missing from a
+//! response after which the client stopped. A request field is *required* if it is in every request that the server accepted, and missing
+//! from a refused request. The logs of a library or program under test contain responses without some fields, so they show which fields are
+//! required. A recording only shows which fields were present.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -101,7 +101,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
         EventKind::JobExited { exit: exit @ Exit::Code(1..) } => Some(Some((event.seq, exit))),
         _ => None,
     })??;
-    // The scenario ends with the proof that no response comes, so a later exit of the server is a consequence of that end.
+    // The scenario ends once it is proved that no response comes, and a later exit of the server is a consequence of this end.
     if is_silent && seq > missing {
         return None;
     }

@@ -492,7 +492,7 @@ pub struct OtherJob {
     pub events: Vec<Event>,
 }
 
-/// The actions that end a job that does not exit on its own, in the order in which the runner takes them.
+/// The actions with which the runner ends a job that does not exit on its own, in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Ending")]

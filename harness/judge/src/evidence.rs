@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(seqs.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
     }
 
-    /// A process that is answered as a process of a different group also receives the name and the pairs of that group.
+    /// A server that takes a process for a process of a different group also sends it the keyval space name and the pairs of that group.
     #[rstest]
     #[case::other_process_of_the_group(1, 1, true)]
     #[case::other_group(2, 0, false)]

@@ -1189,7 +1189,7 @@ mod tests {
             [get("0 < cmd=get_result rc=-1 msg=\u{ff}"), get("0 < cmd=get_result rc=-1 msg=\u{fe}")].concat(),
         );
         assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["rfc13.abnf.string"]);
-        // An outcome other than the expected one is a separate finding.
+        // A response with a different outcome is a separate finding.
         let found = judged(
             [get("0 < cmd=get_result rc=-1 msg=\u{ff}"), get("0 < cmd=get_result rc=0 value=\u{fe}")]
                 .concat(),

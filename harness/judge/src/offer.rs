@@ -14,8 +14,8 @@ pub(crate) fn needs_offer(requirement: &str) -> bool {
     ENVIRONMENT_REQUIREMENTS.contains(&requirement)
 }
 
-/// Returns the reason why a process manager that does not offer the wire protocol is not judged, and the option that makes it offer the
-/// protocol.
+/// Returns the reason why a process manager is not judged if it does not offer the wire protocol. The reason includes the launcher's option
+/// that enables the protocol, if it is known.
 pub(crate) fn describe_missing_offer(command: &[String]) -> String {
     let option = offering_option(command).map(|option| format!("; {option}")).unwrap_or_default();
     format!("the process manager gave its processes no PMI_FD{option}")

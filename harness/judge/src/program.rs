@@ -111,7 +111,8 @@ struct ProcessState {
     last_thread: Option<Vec<u8>>,
     /// The key of the process's last request, if that request is a get.
     gets: Option<Vec<u8>>,
-    /// The last unusable scripted response to a request whose result a process needs, unless a request of that kind succeeded later.
+    /// The last scripted response that was unusable although the process needs its result. `None` if a request of the same kind succeeded
+    /// later.
     unusable: Option<UnusableResponse>,
     /// The rank in PMI_RANK.
     rank: Option<i64>,
@@ -742,7 +743,7 @@ impl ProgramState {
     fn early_get<'a>(&self, p: Proc, process: &'a ProcessState) -> Option<(&'a GetExchange, Proc)> {
         process.answered_gets.iter().rev().find_map(|get| {
             let put = self.puts.get(&(p.group, get.key.clone()))?;
-            // Barriers of a subset of the group make the processes' counts differ.
+            // The process may have left a barrier over part of the group between the two events. The counts do not show this.
             let synchronized = process.barrier_exits.iter().any(|seq| (put.seq..get.seq).contains(seq));
             (put.process != p && put.barriers_entered == get.barriers_left && !synchronized)
                 .then_some((get, put.process))

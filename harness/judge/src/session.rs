@@ -247,8 +247,8 @@ impl SessionJudge {
     }
 
     /// Returns the violations by both sides, in order. A missing finalize does not count against a killed process, and is only a note for a
-    /// process that stops after an incorrect response. A process that stops because it got no value for a key that some process puts is
-    /// reported for the missing barrier instead.
+    /// process that stops after an incorrect response. If a process stops because a key has no value, although some process puts the key,
+    /// the missing barrier is reported instead.
     pub fn findings(&self) -> Vec<Finding> {
         let unoffered = self.monitor.is_unoffered();
         let applies = |f: &&Finding| !unoffered || !needs_offer(&f.requirement);

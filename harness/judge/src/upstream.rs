@@ -656,8 +656,9 @@ mod tests {
         monitor
     }
 
-    /// Returns the findings about these messages. `0 > text` is from rank 0, `0 < text` is to it, `p0 > text` is from proxy 0, and
-    /// `p0 < ID text` is to it. Requests of proxies are counted from 0. With `frames`, the ranks exchange frames.
+    /// Returns the findings about these messages. `0 > text` is a message from rank 0, and `0 < text` a message to rank 0. `p0 > text` is a
+    /// message from proxy 0, and `p0 < ID text` the answer to its request number ID, counted from 0. If `frames` is true, the ranks
+    /// exchange frames.
     fn played(start: Vec<EventKind>, lines: &[&str], frames: bool) -> Vec<(String, String)> {
         let mut requests = 0;
         let kinds = lines.iter().map(|line| {

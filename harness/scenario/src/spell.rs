@@ -298,7 +298,7 @@ impl Speller<'_> {
     /// Returns the requirement of the dialect with this id or this rule.
     fn requirement(&self, id: &Spanned<String>) -> Option<Spanned<String>> {
         if id.value.starts_with('$') {
-            // A row provides the id.
+            // The id is a word of a row, written as `$name`.
             return Some(id.clone());
         }
         let catalogue = self.references.catalogue;
@@ -560,7 +560,7 @@ impl Speller<'_> {
         let is_found = |field: &protocol::Field| matches!(field.key, "flag" | "found");
         let mut fields = without_first_word(&outcome).fields(TRAILING_FIELDS);
         if word == OutcomeWord::Ok && framing == Framing::Frames && fields.is_empty() {
-            // A response with success but without the value reports a miss.
+            // In PMI-2, a successful response without a value reports a miss, so `ok` also requires the value.
             let value = exchange.results.iter().find(|field| !is_found(field));
             let any = || Template { pieces: vec![Piece::Typed(ValueType::Any)], span: line.span };
             let value = value.filter(|_| exchange.results.iter().any(is_found));

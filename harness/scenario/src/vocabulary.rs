@@ -36,7 +36,7 @@ pub fn run_on_keys(cmd: Option<&str>) -> &'static [&'static str] {
     }
 }
 
-/// Returns whether a line that begins with this key belongs to a spawn block, in which values extend to the end of the line.
+/// Returns whether a line that begins with this key belongs to a spawn block. In a spawn block, values extend to the end of the line.
 pub fn is_spawn_key(key: &str) -> bool {
     key == "mcmd" || Operation::Spawn.exchange().arguments.iter().any(|field| field.matches_key(key))
 }

@@ -38,7 +38,7 @@ fn contradiction(all: &[TimedOperation], operations: &[usize]) -> Option<Contrad
     let mut smallest = smallest(all, at, before);
     let withdrawn = smallest.iter().any(|index| matches!(all[*index].request, HistoryRequest::Unpublish(_)));
     if !smallest.iter().any(is_publish) && all[at].succeeded() {
-        // No process has published the port that the lookup returned, so the last publish is added to show which port was expected.
+        // No process has published the returned port. The last publish is added, because it shows which port was expected.
         smallest.extend(published);
         smallest.sort_unstable();
     }

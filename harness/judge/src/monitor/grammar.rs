@@ -200,7 +200,7 @@ impl Monitor {
                 }
                 // The draft does not define the server's response, if any.
                 self.lose_correlation(p, Unspecified::NotARequest);
-                // A server that ends this job may also end jobs that depend on it, such as one that it spawned.
+                // If the server ends this job, it may also end jobs that depend on it, such as a spawned job.
                 for group in self.groups.values_mut() {
                     group.may_abort.get_or_insert(Unspecified::NotARequest);
                 }

@@ -135,8 +135,8 @@ impl Monitor {
         self.rank(p).open_barriers.push(name);
     }
 
-    /// Checks that a process does not enter a barrier of the whole group, which has the tag 0, while it is in another barrier with this
-    /// tag. Before PMI-1.2, any request within a barrier already breaks lock-step.
+    /// Checks that a process does not enter the barrier of the whole group while it is in another barrier with the tag 0. The barrier of
+    /// the whole group has this tag as well. Before PMI-1.2, any request within a barrier already breaks lock-step.
     pub(super) fn plain_barrier_entered(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
@@ -307,8 +307,8 @@ impl Monitor {
         rank.pending.iter().any(|pending| pending.op != Some(Operation::Barrier))
     }
 
-    /// Reports that a process did not receive a value that it must see, because it has left a group barrier that the putting process
-    /// entered.
+    /// Reports that a process did not receive a value that it must see. It must see the value because it has left a group barrier that the
+    /// putting process entered.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
         let expected =
             format!("the value of {}, which a process of the group had put before", quote_bytes(key));

@@ -133,7 +133,7 @@ impl Monitor {
         self.check_prefix(p, key);
         let entered = self.rank(p).barriers_entered;
         let group = self.group(p.group);
-        // Find a rank that received no value for the key, although it has left the fence that the putting rank has yet to enter.
+        // Find a rank that received no value for the key and has already left a fence that the putting rank has not entered yet.
         let early = group.missed_gets.get(key).and_then(|misses| {
             misses
                 .iter()

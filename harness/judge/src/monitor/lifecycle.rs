@@ -132,7 +132,7 @@ impl Monitor {
         let bare = ["pmijobid", "pmirank", "threaded"].iter().any(|key| message.raw(key).is_none());
         // A server may use a wrong rank, or reject it.
         let misled = message.number("pmirank").is_some_and(|rank| rank != u64::from(p.rank));
-        // Client and server agree on a type of authentication, but no known server supports authentication.
+        // A server may reject a request for authentication, because no known server supports it.
         if misled || message.raw("authtype").is_some() {
             self.irregular_sent(p);
         }
@@ -159,7 +159,7 @@ impl Monitor {
                 _ => self.aborted = true,
             }
         }
-        // RFC 13, abort: an empty line answers it. The draft has no response.
+        // RFC 13, abort: the response is an empty line. The PMI-2 draft defines no response.
         (message.framing == Framing::Lines).then_some(RequestDetail::Plain)
     }
 
@@ -252,8 +252,8 @@ impl Monitor {
         others.any(|(_, connection)| connection.framing() != self.framing(p))
     }
 
-    /// Judges the end of a client's connection. A killed process may end in the middle of a message, and TCP loses the rest of a
-    /// message if the client closes its connection with unread bytes.
+    /// Judges the end of a client's connection. An incomplete message is not judged if the process was killed. The same applies if the
+    /// client closed its connection with unread bytes, because TCP then loses the rest of the message.
     pub(super) fn client_ended(&mut self, p: Proc, by_itself: bool) {
         let rank = self.rank(p);
         let (joined, finalized, gone) =

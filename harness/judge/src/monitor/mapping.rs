@@ -94,8 +94,8 @@ impl Monitor {
         };
         let parents = self.group(p.group).parents;
         match mapping.expand(size) {
-            // With a single parent, a mapping of one rank does not prove that the server sent the parents' mapping, because MPICH 4.0 also
-            // sends such a mapping for a whole node.
+            // If there is a single parent, a mapping of one rank need not be the parent's mapping: MPICH 4.0 also sends a mapping of one
+            // rank for a whole node.
             Err(TooFewRanks { covered }) if parents > 1 && covered == u64::from(parents) => {
                 let expected = format!("a mapping of the {size} ranks of the spawned group");
                 let seen = format!("{} covers the {covered} ranks of the spawning group", quote_bytes(value));

@@ -49,7 +49,7 @@ impl Placement {
     /// the number is unknown. Returns the expected and the observed placement if they differ.
     pub(super) fn contradiction(&self, mapping: &[u32], nodes: u32) -> Option<(String, String)> {
         if self.has_several() {
-            // The first rank on each reported node, and on each node of the mapping.
+            // For each reported node, and for each node of the mapping, the first rank on it.
             let (mut of_name, mut of_number) = (BTreeMap::new(), BTreeMap::new());
             let (a, b) = self.nodes.iter().find_map(|(rank, name)| {
                 let number = mapping.get(*rank as usize)?;

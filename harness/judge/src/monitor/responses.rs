@@ -376,7 +376,7 @@ impl Monitor {
                 wait.is_some() && (p.group != 0 || !self.has_node_attribute(p, key))
             }
             RequestDetail::Unclear => true,
-            // A ring ends when all processes have joined it, which the monitor does not track.
+            // A ring is answered once all processes have joined it. The monitor does not track which processes have joined.
             _ => pending.row.is_some_and(|row| row.operation == "ring"),
         }
     }

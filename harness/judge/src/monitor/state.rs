@@ -30,7 +30,7 @@ pub(super) const USUAL_READ_SIZE: usize = 4096;
 /// Maximum number of findings that are kept until they are taken. A server that floods its clients may break the same rule a million times.
 pub(super) const FINDINGS_LIMIT: usize = 100;
 
-/// Number of processes in excess of the requested number after which the monitor reports that the server has misread a number.
+/// Maximum number of excess processes. If a server starts more, the monitor reports it: the server has probably misread a number.
 pub(super) const MAX_EXCESS_PROCESSES: u64 = 64;
 
 /// The requirement that a server breaks if it does not serve a pair of the maximum length.

@@ -537,7 +537,7 @@ fn fence_makes_earlier_puts_visible() {
 #[case(&["0 >> cmd=nonsense;", "0 << cmd=nonsense-response;rc=9;"], &[])]
 #[case(&["0 >> cmd=kvs-get;key=k;", "0 << cmd=kvs-get-response;rc=0;found=TRUE;value=x;"], &["pmi2.common.get.miss"])]
 #[case(&["0 >> cmd=kvs-get;key=k;", "0 << cmd=kvs-get-response;rc=0;found=1;"], &["pmi2.common.get.found"])]
-// A refused put of a reserved key leaves the server's value.
+// A refused put of a reserved key does not change the server's value.
 #[case(&["0 >> cmd=kvs-put;key=PMI_k;value=v;", "0 << cmd=kvs-put-response;rc=1;", "0 >> cmd=kvs-get;key=PMI_k;", "0 << cmd=kvs-get-response;rc=0;found=TRUE;value=x;"], &[])]
 #[case(&["0 >> cmd=name-lookup;name=n;", "0 << cmd=name-lookup-response;rc=0;port=p;"], &["pmi2.common.names.miss"])]
 fn checks_each_answer_against_its_request(#[case] lines: &[&str], #[case] broken: &[&str]) {
@@ -628,7 +628,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
         "0 << cmd=fullinit-response;rank=9;size=1;appnum=0;rc=0;",
     ];
     assert_eq!(found(1, &again), ["pmi2.draft.fullinit.version"]);
-    // A type of authentication that the draft does not describe.
+    // The draft does not describe this type of authentication.
     let unknown = "0 >> cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;authtype=1;";
     assert!(found(1, &[unknown, "0 << cmd=fullinit-response;rc=1;"]).is_empty());
     let key = [

@@ -26,13 +26,13 @@ impl Behaviour {
         Self { with_rehearsal: true, ..self }
     }
 
-    /// Sets whether the launcher runs within a job.
+    /// Sets whether the launcher runs within another job, whose variables are in the launcher's environment.
     #[must_use]
     pub fn launched(self, within_job: bool) -> Self {
         Self { within_job, ..self }
     }
 
-    /// Returns whether the launcher runs within a job.
+    /// Returns whether the launcher runs within another job.
     pub(crate) fn is_within_job(&self) -> bool {
         self.within_job
     }

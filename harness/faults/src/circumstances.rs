@@ -28,7 +28,7 @@ pub struct Circumstances {
     pub is_together: bool,
     /// True if the scenario has paused for some time before this action.
     pub late: bool,
-    /// True if the launcher runs within a job, whose variables are in the launcher's environment.
+    /// True if the launcher runs within another job, whose variables are in the launcher's environment.
     pub within_job: bool,
     /// The number of occasions so far on which the effect could have shown, including this one.
     pub use_count: u64,
@@ -75,7 +75,7 @@ pub enum Occasion {
     Together,
     /// After a pause in the scenario.
     Late,
-    /// If the launcher runs within a job.
+    /// If the launcher runs within another job.
     WithinJob,
 }
 

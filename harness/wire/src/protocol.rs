@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::grammar::{Rule, is_uint};
 
-/// The delimitation of messages.
+/// The way in which messages are delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -174,11 +174,11 @@ pub struct Field {
     pub since: Option<Version>,
     /// True if the programs of a spawn share the field.
     pub shared: bool,
-    /// The rule by which the value follows from the rest of a correct message, if any.
+    /// The rule that derives the value from the rest of a correct message, if any.
     pub derived: Option<DerivedValue>,
 }
 
-/// A value that follows from the rest of the message.
+/// A rule that derives the value of a field from the rest of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DerivedValue {
     /// The number of fields with this name.

@@ -23,7 +23,7 @@ pub struct SpawnProgram {
     pub totspawns: u64,
     /// The number of this program, from 1; 0 in a parsed frame, in which programs have no numbers.
     pub spawnssofar: u64,
-    /// The arguments with their index as written, in index order.
+    /// The arguments in index order, each with its index as written.
     pub args: Vec<(u64, Vec<u8>)>,
     /// Keys (`word`) and values to put into the new keyval space, in index order. Indices start at 0. In a parsed frame, the first program
     /// has all pairs.

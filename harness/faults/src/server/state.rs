@@ -56,7 +56,7 @@ pub(super) struct EffectState {
     pub(super) waiting: Option<u32>,
     /// True if the scenario has paused.
     pub(super) late: bool,
-    /// True if the launcher runs within a job.
+    /// True if the launcher runs within another job.
     pub(super) within_job: bool,
     /// True if the last read contained several requests.
     pub(super) burst: bool,

@@ -19,7 +19,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientMisuse {
     /// The response to an earlier request is still missing.
-    #[error("the answer to {0} has not arrived yet")]
+    #[error("the response to {0} has not arrived yet")]
     InFlight(&'static str),
     /// A request before init, or in PMI-2 before fullinit.
     #[error("not initialized")]
@@ -61,8 +61,8 @@ pub enum ClientMisuse {
     /// A spawn or a finalize while group barriers are open.
     #[error("group barriers are still open")]
     BarriersOpen,
-    /// A spawn of no programs or no processes.
-    #[error("nothing to spawn")]
+    /// A spawn that requests no processes.
+    #[error("the spawn requests no processes")]
     NothingToSpawn,
 }
 
@@ -73,7 +73,7 @@ pub enum ServerError {
     #[error("received bytes without a pending request")]
     Unsolicited,
     /// The response to a different operation.
-    #[error("received a response to {found} instead of {expected}")]
+    #[error("received a response to {found} instead of a response to {expected}")]
     Mismatched {
         /// The requested operation.
         expected: &'static str,

@@ -60,7 +60,7 @@ pub const CRASHING_LIBRARY: &str = built!("libcrashing.so");
 /// A PMI-2 library with the fault that LIBRARY_FAULT names. It does everything else through the library that GOOD_LIBRARY names.
 pub const FAULTY_PMI2_LIBRARY: &str = built!("libfaulty2.so");
 
-/// [`FAULTY_PMI2_LIBRARY`] without a function.
+/// [`FAULTY_PMI2_LIBRARY`] without some functions of the PMI-2 API.
 pub const PMI2_LIBRARY_WITH_FEWER_FUNCTIONS: &str = built!("libfewer2.so");
 
 /// A small parallel program in C that uses any `libpmi2.so.0` that it finds in LD_LIBRARY_PATH.
@@ -89,8 +89,8 @@ pub fn client() {
     client::main();
 }
 
-/// Runs a check for all cases at once, each in a thread that is named after its case. Use it for checks that mostly wait, because the
-/// number of test threads does not limit it.
+/// Runs a check for all cases at once, each in a thread that is named after its case. Use it for checks that mostly wait: the number of
+/// test threads does not limit how many checks run in parallel.
 ///
 /// # Panics
 ///

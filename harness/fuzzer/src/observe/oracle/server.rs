@@ -81,7 +81,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     if seen.flood {
         all.push(fails(
             FailureKey::Flood(last.clone()),
-            format!("the server sends without end after {last}"),
+            format!("after {last}, the server never stops sending"),
         ));
     }
     // A server that the harness stopped because of its memory could not send its remaining responses.
@@ -93,8 +93,9 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
                 "the manager's processes are busy or wait for a timer"
             }
         };
-        let description =
-            format!("the job does not end although all of its processes have: {evidence}, after {last}");
+        let description = format!(
+            "the job does not end although all of its processes have ended: {evidence}, after {last}"
+        );
         all.push(fails(FailureKey::JobKeepsRunning(last), description));
     }
     let over = !all.is_empty() || stopped;

@@ -14,7 +14,7 @@ pub const NO_HANG: &str = "iut.no-hang";
 
 /// The text of [`NO_HANG`].
 const NO_HANG_TEXT: &str =
-    "A process under test must exit on its own once nothing that it is waiting for can still arrive.";
+    "A process under test must exit on its own once there is nothing left for it to wait for.";
 
 /// Pseudo requirement that is broken if a program under test fails although its server does nothing unusual.
 pub const EXITS_SUCCESSFULLY: &str = "iut.ends-well";

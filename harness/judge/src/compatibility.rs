@@ -539,7 +539,7 @@ fn answers(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAs
     let alike: Vec<&&ResponseForm> = sent.iter().filter(|form| form.threaded == threaded).collect();
     if alike.is_empty() && !sent.is_empty() {
         let why = match threaded {
-            true => "the client sends thrid, but no request in the server's log has one",
+            true => "the client sends a thrid, but no request in the server's log has one",
             false => "every request in the server's log has a thrid, which the client does not send",
         };
         return Some((MessageSupport::Unknown, FieldNames::from(["thrid".to_owned()]), why.to_owned()));

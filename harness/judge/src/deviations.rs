@@ -508,7 +508,7 @@ mod tests {
         deviations.record(&passed("kvs/own-key"));
         deviations.record(&passed("kvs/value-blank"));
         let stale: Vec<String> = deviations.stale().iter().map(ToString::to_string).collect();
-        let entry = "d:2: rfc13.get.value no longer happens in kvs/own-key, kvs/value-*; \
+        let entry = "d:2: rfc13.get.value is no longer broken in kvs/own-key, kvs/value-*; \
                      remove these scenarios from the entry";
         assert_eq!(stale, [entry], "kvs/many-keys was not played");
         deviations.record(&passed("kvs/many-keys"));

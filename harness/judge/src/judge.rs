@@ -650,7 +650,7 @@ impl Judge {
         let running = if running.is_empty() { "the job".to_owned() } else { running.join(", ") };
         let seen = match proof {
             SilenceProof::Idle | SilenceProof::Unread => {
-                format!("still running, although nothing that it is waiting for can arrive: {running}")
+                format!("still running, with nothing left to wait for: {running}")
             }
             SilenceProof::Polled => format!("still running after {waited:?}: {running}"),
             SilenceProof::Timeout => format!("still running after {waited:?}{NO_PROOF_SUFFIX}: {running}"),
@@ -682,7 +682,7 @@ impl Judge {
                 Some(p),
                 cites,
                 "the process is started",
-                format!("process {p} never reported to the runner"),
+                format!("process {p} did not report to the runner"),
             );
         }
         let none = !self.conversation.connections().any(|(_, link)| link.started);

@@ -361,10 +361,10 @@ pub struct StaleDeviation {
 }
 
 impl fmt::Display for StaleDeviation {
-    /// Formats, for example, `d.toml:3: rfc13.get.value no longer happens in kvs/own-key; delete the entry`.
+    /// Formats, for example, `d.toml:3: rfc13.get.value is no longer broken in kvs/own-key; delete the entry`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.requirement)?;
-        write!(f, " no longer happens in {};", self.kept.join(", "))?;
+        write!(f, " is no longer broken in {};", self.kept.join(", "))?;
         f.write_str(if self.is_whole {
             " delete the entry"
         } else {

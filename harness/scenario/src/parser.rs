@@ -474,7 +474,7 @@ impl<'a> Parser<'a> {
                 let whole = Self::within(argument, Span { start: at + whole.start, end: at + whole.end });
                 at += part.len() + 1;
                 let Some(equals) = self.text_at(whole).find('=') else {
-                    let help = "write `use NAME(PARAMETER=TEXT, ...)`, and `<0x2c>` for a comma in a text";
+                    let help = "write `use NAME(PARAMETER=TEXT, ...)`, and `<0x2c>` for a comma in a value";
                     self.sink.error(whole, "expected `PARAMETER=TEXT`").help(help);
                     continue;
                 };

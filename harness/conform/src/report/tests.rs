@@ -899,7 +899,7 @@ fn stale_deviation_names_its_file_and_line() {
     assert_eq!(result["partialFingerprints"], moved_result["partialFingerprints"]);
     let text = rendered(&run(), Format::Terminal);
     assert_eq!(
-        text.matches("no longer happens in put/short, put/none; delete the entry").count(),
+        text.matches("is no longer broken in put/short, put/none; delete the entry").count(),
         1,
         "{text}"
     );

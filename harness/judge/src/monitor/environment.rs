@@ -14,7 +14,7 @@ impl Monitor {
         let before = self.starts_too_many();
         self.processes_spawned += 1;
         if self.starts_too_many() && !before {
-            let expected = format!("at most {} processes, the number requested", self.processes_requested);
+            let expected = format!("no more processes than requested ({})", self.processes_requested);
             self.server_error(
                 p,
                 ids::RFC13_SPAWN_MAXPROCS,

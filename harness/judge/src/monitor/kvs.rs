@@ -112,7 +112,7 @@ impl Monitor {
             maxes.is_some_and(|m| (key.len() as u64) < m.keylen_max && (value.len() as u64) < m.vallen_max);
         if maxes.is_some() && !fits {
             let expected = "key and value within the limits of get_maxes";
-            let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
+            let seen = format!("a key of {} bytes and a value of {} bytes", key.len(), value.len());
             self.client_misuse(p, ids::RFC13_PUT_LENGTH, expected, seen);
             // RFC 13 does not say whether the pair is truncated, kept or dropped.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
@@ -173,7 +173,7 @@ impl Monitor {
     pub(super) fn check_lengths(&mut self, p: Proc, key: &[u8], value: &[u8]) {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
             self.irregular_sent(p);
-            let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
+            let seen = format!("a key of {} bytes and a value of {} bytes", key.len(), value.len());
             let expected =
                 format!("a key of at most {KEY_MAX} bytes and a value of at most {VALUE_MAX} bytes");
             self.client_misuse(p, ids::PMI2_DRAFT_LENGTHS, expected, seen);

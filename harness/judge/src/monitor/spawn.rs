@@ -151,7 +151,7 @@ impl Monitor {
         let requested = request.processes();
         // The server may have read an earlier request differently, so the response may belong to another request.
         if codes.len() as u64 != requested && ok && !self.spawns_unknown {
-            let expected = format!("an error code for each of the {requested} processes");
+            let expected = format!("an error code for each requested process ({requested})");
             let (id, note) = (ids::RFC13_ABNF_S_SPAWN, Some(Severity::Note));
             self.find(PartyKind::Server, p, id, note, expected, ObservationText::message(message.text));
         }

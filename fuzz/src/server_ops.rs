@@ -160,7 +160,7 @@ impl Session {
                 self.request(p, rows[1 + usize::from(what) % (rows.len() - 1)], detail, how);
             }
         }
-        // The server has processed its input, so it cannot answer the requests that are still waiting.
+        // The server has processed its input, so it will not answer the requests that are still waiting.
         let silent = self.waiting.iter().filter(|(_, all)| !all.is_empty() && !all.contains(&"spawn"));
         for proc in silent.map(|(p, _)| self.observed(*p)).collect::<Vec<_>>() {
             self.observe(EventKind::NoResponse { proc, proof: SilenceProof::Idle });
@@ -275,7 +275,7 @@ impl Session {
         }
     }
 
-    /// Removes the operation that a response belongs to from `waiting`.
+    /// Removes the operation of a response from `waiting`.
     fn answered(&mut self, to: Proc, bytes: &[u8]) {
         let message = match bytes.strip_suffix(b"\n") {
             Some(line) => Decoded::new(Direction::FromServer, Framing::Lines, line),

@@ -66,7 +66,7 @@ pub const UNDETECTABLE_REQUIREMENTS: &[UndetectableRequirement] = &[
     UndetectableRequirement { id: "singleton.client.once", reason: SINGLETON_REASON },
 ];
 
-/// The reason for requirements that only a program which uses the value can break. Programs in our tests break them.
+/// The reason for requirements that can be broken only by a program that uses the value. Programs in our tests break them.
 const SCRIPT_REASON: &str = "the scripts do not use the value, so they do not fail if it is missing";
 
 /// The reason for requirements on a program that starts its process manager. Programs in our tests break them.

@@ -36,8 +36,8 @@ impl ConnectedProcess {
     ///
     /// # Errors
     ///
-    /// Returns an error if the client refuses the request, with the code from `refused`, or if the process manager breaks the protocol,
-    /// with [`Code::Fail`].
+    /// Returns an error if the client refuses the request (the code from `refused`), or if the process manager breaks the protocol
+    /// ([`Code::Fail`]).
     pub fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,

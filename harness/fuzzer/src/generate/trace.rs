@@ -276,7 +276,7 @@ pub(super) mod tests {
         Trace::read(&events, ranks).unwrap()
     }
 
-    /// Returns the same trace in PMI-2, with a thread number.
+    /// Returns the trace of a small PMI-2 program with this number of ranks, with a thread number in a request.
     pub(in super::super) fn pmi2_trace(ranks: u32) -> Trace {
         let exchanges = [
             ("cmd=fullinit;pmirank=0;", "cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;"),

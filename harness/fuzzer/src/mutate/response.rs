@@ -99,7 +99,7 @@ impl CorrectResponse<'_> {
                 }
                 _ => Mutation::Refusal,
             };
-            // Prefer mutations of the mapping's text, which determines whether a program misreads it.
+            // Prefer mutations that change the content of the mapping, because a program may misread it.
             let share = if self.mapping { 2 } else { 1 };
             let mutation = if u.ratio(share, 3)? { own } else { pick(u, all)? };
             if let Some(steps) = self.mutate(mutation, u)? {
@@ -297,7 +297,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
         }
         _ => {}
     }
-    // Change only one of the three numbers: a program would stop at the first unusual number.
+    // Change at most two of the three numbers, because a program may stop at the first unusual number.
     let mut numbers = ["0", "1", "1"];
     for _ in 0..u.int_in_range(1..=2)? {
         numbers[u.choose_index(3)?] = pick(u, &values().numbers)?;

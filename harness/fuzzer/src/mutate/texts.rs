@@ -1,4 +1,5 @@
-//! The lengths and contents of keys, values, service names and ports: lengths mostly at boundaries, and contents of many kinds.
+//! Lengths and contents for keys, values, service names and ports. The lengths are mostly at boundaries, and the contents are of many
+//! kinds.
 
 use std::sync::LazyLock;
 

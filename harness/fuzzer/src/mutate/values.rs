@@ -81,7 +81,7 @@ pub(crate) fn values() -> &'static ValueLists {
     &VALUES
 }
 
-/// Words that occur in messages of one framing, in the order of the protocol table.
+/// The words that occur in messages of a framing, in the order of the protocol table.
 struct FramingWords {
     keys: Vec<&'static str>,
     requests: Vec<&'static str>,

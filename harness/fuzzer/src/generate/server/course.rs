@@ -147,7 +147,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Plans a barrier that processes enter in random order. Processes that enter late may make requests before that.
+    /// Plans a barrier that processes enter in random order. Processes that enter late may make requests before they enter.
     pub(crate) fn barrier(&mut self) -> Result<()> {
         let mut order: Vec<u32> = (0..self.ranks).collect();
         shuffle(self.u, &mut order)?;

@@ -123,7 +123,7 @@ impl SessionModel<'_, '_> {
         for at in 0..keys {
             for rank in 0..self.ranks {
                 let key = self.plain_key(rank);
-                // Only some keys get values of the same length in both jobs.
+                // Only the values of some keys have the same length in both jobs.
                 let longer = if at % 2 == 1 { i64::from(at) * job.len() as i64 } else { 0 };
                 let value = template_of(&format!("{job}-{key}-"), letters(longer));
                 let put = self.put_of(rank, text(key), value);

@@ -446,7 +446,7 @@ pub(crate) fn spawn_messages(
     } else {
         let totspawns = programs.len() as u64;
         for (program, spawnssofar) in programs.into_iter().zip(1..) {
-            // All programs state the same values, as in MPICH's client.
+            // All programs of a request have the same preput pairs, as in MPICH's client.
             SpawnProgram { totspawns, spawnssofar, preput: preput.clone(), ..program }.write_to(&mut printed);
         }
         printed

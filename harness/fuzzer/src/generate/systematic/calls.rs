@@ -1,5 +1,5 @@
 //! The systematic sessions at the start of a campaign against a library. They cover lengths, bytes, buffers, failure responses and orders
-//! of calls, or repeat one call many times.
+//! of calls, or repeat a single call many times.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

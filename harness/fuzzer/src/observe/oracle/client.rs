@@ -113,8 +113,8 @@ fn relevant_response(events: &[Event], proc: Proc, until: u64) -> LastAction {
     ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).relevant_response(began)
 }
 
-/// Returns whether a finding may be about a hang. Only the last finding with a line in the scenario may be, because nothing is played after
-/// a hang.
+/// Returns whether a finding may be about a hang. This is possible only for the last finding with a line in the scenario, because nothing
+/// is played after a hang.
 fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }

@@ -170,7 +170,7 @@ pub(super) fn program(
                     let _ = writeln!(server, "    answer({}, {text}, {length});", proc.rank);
                     continue;
                 }
-                // A message that is incomplete in the framing of the connection is received only in part.
+                // An incomplete message does not show the symptom.
                 is_seen |= at && !messages.is_empty();
                 for (text, framing) in messages {
                     let framed = framing == Framing::Frames;

@@ -46,7 +46,7 @@ pub(super) enum FinalCheck {
     Death { launcher: bool, signal: i32 },
     /// The process of this name that has started the ranks is killed by a signal.
     ManagerDies { name: String, signal: i32 },
-    /// A process of the program under test ends with this status, or continues if it is `None`.
+    /// A process of the program under test ends with this status, or does not end if the status is `None`.
     Ends(Proc, Option<Exit>),
     /// Some process of the program under test is killed by this signal.
     Dies(i32),

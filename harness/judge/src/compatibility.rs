@@ -591,7 +591,7 @@ mod tests {
     use super::*;
     use crate::testing::{P, events, numbered, started};
 
-    /// Requests with their responses, and the status with which the process then exits, if it does.
+    /// The requests with their responses, and the status with which the process exits after them, if it exits.
     type TestSession<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
 
     /// Returns the observations of sessions whose environment contains the id of the job.

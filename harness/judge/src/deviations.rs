@@ -110,7 +110,7 @@ impl Deviations {
     ///
     /// # Errors
     ///
-    /// See [`DeviationsError`].
+    /// Returns an error if `text` is not a valid deviations file.
     pub fn parse(
         path: &Path,
         text: &str,
@@ -342,10 +342,10 @@ fn applies_to(reason: &str, finding: &Finding) -> bool {
         || named.any(|name| finding.seen.contains(name))
 }
 
-/// Drafts a deviations file from the findings that would make the run red and that no deviation covers. It has one entry for each cause,
-/// with all of its scenarios. A finding that was absent from an attempt gets `sometimes`, as does a finding whose precedent has this
-/// setting. `precedents` are the deviations of related implementations, the closest first, whose reasons are reused. All other reasons are
-/// left to the user.
+/// Drafts a deviations file from the findings that would make the run red and that no deviation covers. The draft has an entry for each
+/// cause, with all scenarios of the cause. An entry gets `sometimes` if its finding was absent from an attempt, or if its precedent has
+/// this setting. `precedents` are the deviations of related implementations, the closest first. Their reasons are reused. All other reasons
+/// are left to the user.
 pub fn draft(
     implementation: &str,
     results: &[ScenarioResult],

@@ -52,7 +52,7 @@ pub enum SilenceProof {
 pub struct Event {
     /// Number of the event: from 0, without gaps within a scenario.
     pub seq: u64,
-    /// Microseconds on a monotonic clock since the scenario began. Never judged.
+    /// Microseconds on a monotonic clock since the scenario began. The time is never judged.
     pub time_us: u64,
     /// Line of the scenario that was being played; 0 without a line.
     #[serde(default, skip_serializing_if = "is_zero")]

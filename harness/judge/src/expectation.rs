@@ -296,7 +296,8 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// Returns the expected value of the first field that does not match, or the error of a malformed message.
+    /// Returns an error if the message does not match: the expected value of the first field that differs, or the fault of a malformed
+    /// message.
     pub fn matches(&self, text: &[u8], framing: Framing) -> Result<Captures, Mismatch> {
         let message = Decoded::new(Direction::FromServer, framing, text);
         if !message.has_tuples() {
@@ -363,7 +364,7 @@ impl Matcher {
     ///
     /// # Errors
     ///
-    /// See [`Pattern::new`].
+    /// Returns an error if a name has no value here, or an expression cannot be evaluated.
     pub fn new(scope: &Scope, value: &Template) -> Result<Self, ScenarioError> {
         Ok(match value.pieces.as_slice() {
             [Piece::Typed(ValueType::Absent)] => Self::Absent,
@@ -383,7 +384,7 @@ impl Matcher {
     ///
     /// # Errors
     ///
-    /// Returns the expected value.
+    /// Returns an error with the expected value if the value does not match.
     pub fn matches(
         &self,
         framing: Framing,

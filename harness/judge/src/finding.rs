@@ -23,7 +23,7 @@ pub enum PartyKind {
     Library,
 }
 
-/// Prefix of the part of an observation that reports the end of the launcher.
+/// The words with which an observation begins its report about the end of the launcher.
 const LAUNCHER_END: &str = "; the launcher, ";
 
 /// A requirement broken at a place in a transcript.

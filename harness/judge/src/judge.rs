@@ -65,7 +65,7 @@ pub struct ScenarioOutcome {
     pub unresponsive: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
-    /// The versions that the connections have agreed on, the lowest first: `1.1`.
+    /// The versions that the connections have agreed on, for example `1.1`, the lowest first.
     pub negotiated: Vec<String>,
     /// Names of processes that outlived the rank of a program that started them. They had left the rank's process group, so ending that
     /// group did not end them. Empty unless the runner looked for such processes.

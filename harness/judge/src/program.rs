@@ -537,7 +537,7 @@ impl ProgramState {
         flaws.iter().any(|flaw| flaw.requirement == finding.requirement && flaw.expected == finding.expected)
     }
 
-    /// Returns whether a finding by the monitor does not count against the program.
+    /// Returns whether a finding by the monitor is excused, so that it does not count against the program.
     pub(crate) fn excuses(&self, finding: &Finding) -> bool {
         let process = |p: Proc| self.processes.get(&p);
         // A process that fails need not finalize, because exiting is how a client aborts.

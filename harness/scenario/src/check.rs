@@ -1,5 +1,5 @@
-//! Checks scenarios that the parser has accepted for mistakes such as unbound names, unknown requirements, matchers in sent messages, and a
-//! negative case without a positive control.
+//! Checks parsed scenarios for mistakes, such as unbound names, unknown requirements, matchers in sent messages, or a negative case without
+//! a positive control.
 
 use std::{mem, sync::Arc};
 

@@ -597,7 +597,7 @@ fn shared_scenarios_quote_no_rfc_in_pmi2() {
     }
 }
 
-/// Compares a part of the suite, for which only the heads of the other files are read, with a filter of the complete suite.
+/// To load a part of the suite, only the heads of unwanted files are read. The result equals the filtered complete suite.
 #[test]
 fn partial_suite_equals_filtered_suite() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! The history of a session, which consists of the operations of all processes, each with its start and end; and a check that some order of
-//! the operations explains all responses.
+//! The history of a session: the operations of all processes, each with its start and end. The check determines whether some order of the
+//! operations explains all responses.
 //!
 //! The monitors judge requests in the order of the events. They skip operations that overlap, because a server may handle these in any
 //! order. This check covers overlapping operations. An operation takes effect at a moment between its request and its response. A response

@@ -294,7 +294,7 @@ impl MonitoredGroup {
     }
 
     /// Records the size that a process of a spawned group received, and returns the size of the group. RFC 13, PMI_Spawn_multiple: a server
-    /// may start fewer processes than requested. If the processes receive different sizes, the requested size counts.
+    /// may start fewer processes than requested. If the processes receive different sizes, returns the requested size.
     pub(super) fn record_size(&mut self, reported: Option<u32>) -> u32 {
         let requested = self.requested_and_reported.map_or(self.size, |(requested, _)| requested);
         let accepted = reported.filter(|accepted| (1..=requested).contains(accepted)).unwrap_or(requested);
@@ -435,7 +435,7 @@ impl Monitor {
         self.spawned
     }
 
-    /// Returns the versions that the connections have agreed on, the lowest first: `1.1`.
+    /// Returns the versions that the connections have agreed on, for example `1.1`, the lowest first.
     pub(crate) fn versions(&self) -> Vec<String> {
         self.versions.iter().map(Version::to_string).collect()
     }
@@ -461,7 +461,7 @@ impl Monitor {
         if party == PartyKind::Client { self.irregular } else { self.irregular_response }
     }
 
-    /// Returns true if a message in this direction is incomplete on some connection.
+    /// Returns true if a message in this direction is incomplete on any connection.
     pub(crate) fn is_mid_message(&self, direction: Direction) -> bool {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
         self.process_connections().any(|(_, connection)| !connection.partial(direction).is_empty())

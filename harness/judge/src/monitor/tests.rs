@@ -19,18 +19,18 @@ fn judged(events: impl IntoIterator<Item = EventKind>) -> Vec<Finding> {
     monitor.take_findings()
 }
 
-/// Returns the requirements that both sides break in a job of these lines.
+/// Returns the requirements that both sides break in a job with these lines.
 fn all(ranks: u32, lines: &[&str]) -> Vec<String> {
     cited(judged([launched(ranks, 1)].into_iter().chain(events(lines))))
 }
 
-/// Returns the requirements that a server breaks in a job of two ranks.
+/// Returns the requirements that the server breaks in a job of two ranks with these lines.
 fn findings(lines: &[&str]) -> Vec<String> {
     let found = judged([launched(2, 1)].into_iter().chain(events(lines)));
     cited(found.into_iter().filter(|f| f.party == PartyKind::Server))
 }
 
-/// Returns the requirements that a server breaks after rank 0 has received the name of the keyval space.
+/// Returns the requirements that the server breaks in the lines `rest`, which follow after rank 0 has received the keyval space name.
 fn after_joining(rest: &[&str]) -> Vec<String> {
     findings(&joined(1, rest))
 }
@@ -399,7 +399,8 @@ fn judges_results_of_pmi2_responses(
     assert_eq!(all(2, &[&INITS_2[..], &joins, &[&request, &answer]].concat()), broken);
 }
 
-/// A process that repeats an unusable PMI_RANK from its environment is not at fault. A process that sends a different invalid rank is.
+/// A process that repeats an unusable PMI_RANK from its environment is not at fault. A process that sends a different invalid rank is at
+/// fault.
 #[rstest]
 #[case::repeated("-1", &[])]
 #[case::other("many", &["pmi2.common.request-complete"])]

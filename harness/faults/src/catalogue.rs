@@ -76,10 +76,10 @@ struct ExternalEntry {
     does: String,
     #[serde(default)]
     dialects: Dialects,
-    /// Names that the implementation is given in the control run. The fault is not among them, and the scenario must pass.
+    /// The names that the implementation gets in the control run. The fault is not among them, and the scenario must pass.
     #[serde(default)]
     base: String,
-    /// Scenarios that find the fault, each with the requirement that it cites.
+    /// Scenarios that find the fault, each with the requirement that its finding cites.
     #[serde(default)]
     finds: Vec<String>,
     #[serde(default)]
@@ -337,7 +337,7 @@ pub fn library_variations() -> impl Iterator<Item = &'static ExternalFault> {
     FaultCatalogue::get().library_variations.iter()
 }
 
-/// Returns the faults of programs and libraries that few sessions show.
+/// Returns the rare faults of programs and libraries, which few sessions show.
 pub fn rare_external_faults() -> impl Iterator<Item = &'static ExternalFault> {
     let catalogue = FaultCatalogue::get();
     catalogue.rare_program_faults.iter().chain(&catalogue.rare_library_faults)

@@ -22,7 +22,7 @@ pub struct ExternalFault {
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
-    /// Names that the implementation is given in the control run. The fault is not among them, and the scenarios must pass.
+    /// The names that the implementation gets in the control run. The fault is not among them, and the scenarios must pass.
     pub base: &'static str,
     /// The dialects in which the fault or variation applies.
     pub dialects: Dialects,

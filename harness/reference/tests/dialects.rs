@@ -1,10 +1,10 @@
-//! Tests that the server gives the same answers in every dialect, in the dialect's spelling.
+//! Tests that the server gives the same responses in every dialect, in the spelling of the dialect.
 
 use pmi_reference::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::{Framing, Proc};
 use rstest::rstest;
 
-/// A server, the dialect that its processes have negotiated, and the messages sent to them.
+/// A server, and the framing that its processes have negotiated.
 struct Job {
     server: Server,
     framing: Framing,

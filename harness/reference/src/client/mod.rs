@@ -283,7 +283,7 @@ impl Client {
         self.thrid = thrid.map(<[u8]>::to_vec);
     }
 
-    /// RFC 13, "Version Negotiation": offers the client's highest version. May be repeated only after a refusal.
+    /// RFC 13, "Version Negotiation": offers the client's highest version. The offer may be repeated only after a refusal.
     pub fn init(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.check_idle()?;
         if self.phase != ClientPhase::New {

@@ -39,7 +39,7 @@ pub enum ServerRequest<'a> {
     Appnum,
     /// Stores a pair: `put`, `kvs-put`.
     Put {
-        /// The keyval space; `None` in PMI-2, which always means the space of the process's group.
+        /// The keyval space. In PMI-2, it is `None`, which stands for the space of the process's group.
         space: Option<Value<'a>>,
         /// The key.
         key: Value<'a>,

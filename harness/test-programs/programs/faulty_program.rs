@@ -274,7 +274,7 @@ impl Pmi {
     }
 }
 
-/// Enters two PMI-1.2 barriers at once, which open in any order.
+/// Enters two PMI-1.2 barriers at once. They may open in any order.
 fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
     let others = |other: &usize| *other != rank || !is_selected("groups-without-itself");
     let list: Vec<String> = (0..size).filter(others).map(|other| other.to_string()).collect();

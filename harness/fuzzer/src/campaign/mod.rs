@@ -803,8 +803,8 @@ mod tests {
         }
     }
 
-    /// An interrupt during the minimization leaves the original case. The finding states this, and claims neither a frequency of no runs
-    /// nor that invalid input is necessary.
+    /// An interrupt during the minimization leaves the original case. The finding states this. It has no frequency, and does not claim that
+    /// invalid input is necessary.
     #[test]
     fn interrupted_finding_is_not_minimized() {
         let steps = ["cmd=frob", "cmd=get_maxes", "cmd=get_appnum"];

@@ -16,7 +16,7 @@ use crate::session::pieces::{letters, template};
 pub(crate) enum ChangeSeries {
     /// Values that other processes may have put.
     Texts,
-    /// The response in two writes, split before each byte.
+    /// The response in two writes, split before each byte in turn.
     Splits,
     /// The tuples of the response in different orders.
     Orders,

@@ -102,7 +102,8 @@ pub(crate) fn overlaps(scope: SessionFeatures, dialect: Dialect, held: &str) -> 
             }
             model.free_barrier();
             for (rank, operation) in operations {
-                // Servers may give the place of a withdrawn name to two names that are published at the same time.
+                // A name is withdrawn first, because a server with a race may give its place to two names that are published at the same
+                // time.
                 if operation == "publish" && round > kind * OVERLAPS {
                     let withdraw = model.overlapping("unpublish", rank, round - 1);
                     model.plan.extend(withdraw);

@@ -126,8 +126,8 @@ impl SessionModel<'_, '_> {
         self.upstream_operation.is_some_and(|held| held.is(&[operation]))
     }
 
-    /// Returns letters whose number is the maximum length for this use minus `less`. If the dialect has limits, the length is relative to
-    /// the limit that the server announces.
+    /// Returns as many letters as the maximum length for this use minus `less`. If the dialect has limits, the length is relative to the
+    /// limit that the server announces.
     pub(crate) fn longest(&self, used: TextUse, limit: Limit, less: i64) -> Piece {
         match self.has("maxes") {
             true => letters_up_to(limit, -1 - less),

@@ -1,7 +1,7 @@
 //! The corpus of a campaign: cases that covered something new, from which other cases are derived.
 //!
-//! The corpus is stored in the campaign's folder as scenarios with metadata files, so that a later campaign can begin with it. Cases that
-//! end a server are not kept, because their derivatives would end it too.
+//! The corpus is stored in the campaign's folder as scenarios with metadata files, so that a later campaign can begin with it. Cases with a
+//! fatal failure are not kept, because cases derived from them would mostly show the same failure.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +39,7 @@ const FREE_SHARE: u8 = 3;
 /// Percentage of cases that are derived from the corpus, unless the corpus is empty.
 const CORPUS_PERCENT: u32 = 30;
 
-/// Percentage of cases that are derived from the corpus or from the frontier. The cases of the frontier cover rare edges of the
+/// Percentage of cases that are derived from the corpus or from the frontier. The cases in the frontier cover rare edges of the
 /// implementation's program.
 const EXPLORED_PERCENT: u32 = 65;
 
@@ -60,7 +60,7 @@ struct CorpusEntry {
     weight: usize,
 }
 
-/// The content of the metadata file of a case.
+/// The content of a case's metadata file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Metadata {
     ingredients: BTreeSet<String>,
@@ -231,7 +231,7 @@ impl EvolvingGenerator {
         self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Derives a case from a case in the frontier, which covers a rare edge.
+    /// Derives a case from one in the frontier. Returns `None` if the frontier is empty or the derived case is out of scope.
     fn explore(&self, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         let Some(mut case) = self.frontier().choose(u)? else { return Ok(None) };
         if u.ratio(1, 4)? {
@@ -295,7 +295,7 @@ fn is_in_scope(case: &Case, scope: SessionFeatures) -> bool {
     };
     let contains = |text: &[u8], part: &[u8]| memchr::memmem::find(text, part).is_some();
     let of_names = || Op::all(case.scenario.dialect).filter(|op| op.is(&["publish", "lookup", "unpublish"]));
-    // A server may legitimately start as many processes as requested, which would overload the machine.
+    // A server may start as many processes as a request asks for, and too many processes would overload the machine.
     let many = |text: &[u8]| {
         memchr::memmem::find_iter(text, b"nprocs=").any(|at| {
             let digits = text[at + 7..].iter().take_while(|b| b.is_ascii_digit()).count();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn varies_corpus_cases_only_if_mutating() {
+    fn derives_no_cases_without_mutation() {
         let is_made = |case: &Case| case.ingredients.iter().any(|i| i.starts_with("corpus:"));
         let share = |mutate| {
             let evolving = EvolvingGenerator::new(

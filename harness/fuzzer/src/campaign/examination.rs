@@ -59,7 +59,7 @@ impl Campaign<'_> {
     }
 
     /// Replays a case after the case that the same worker played before it, and returns whether the failure recurs. Few failures need the
-    /// previous case, so the failure is confirmed only if it recurs in a first run. After the time is up, no run is made.
+    /// previous case, so more runs are made only if the failure recurs in the first run. After the time is up, the case is not replayed.
     fn recurs_after_previous(&self, occurrence: &FailureOccurrence) -> bool {
         let after = occurrence
             .previous_case

@@ -1,5 +1,6 @@
 //! The frontier: the smallest case for each rare edge of the implementation's program. Unreached code lies beyond these edges, so a
-//! campaign derives cases from each in turn. A new edge gets many turns at once, because the code beyond it has not been explored.
+//! campaign derives new cases from the cases of all these edges in turn. A new edge gets many turns at once, because the code beyond it has
+//! not been explored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const RARE_EDGE_RATIO: u64 = 12;
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     edges: HashMap<u32, FrontierEdge>,
-    /// Number of cases whose edges are known.
+    /// Number of cases whose edges were recorded.
     cases: u64,
 }
 
@@ -67,7 +68,7 @@ impl Frontier {
         }
     }
 
-    /// Chooses the case of an edge with the fewest turns.
+    /// Chooses an edge among those with the fewest turns, and returns its case. Returns `None` if no edge is rare.
     pub(crate) fn choose(&mut self, u: &mut Unstructured<'_>) -> Result<Option<Case>> {
         let Some(least) = self.fewest_turns() else { return Ok(None) };
         let has_turn = |known: &FrontierEdge| known.turns == least && self.is_rare(known);

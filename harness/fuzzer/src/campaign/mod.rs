@@ -39,9 +39,10 @@ const MAX_WAITING_FAILURES: usize = 16;
 /// A campaign ends if none of the first `MAX_UNJUDGED` cases could be judged.
 const MAX_UNJUDGED: u64 = 20;
 
-/// Maximum number of runs for trimming one case, which removes the steps that its new edges do not need.
+/// Maximum number of runs for trimming a case. Trimming removes the steps that the case does not need to cover its new edges.
 const MAX_TRIM_PLAYS: u64 = 32;
-/// Number of runs for trimming, in addition to one run per case. It is spent on the first cases, which have the most steps to remove.
+/// Number of runs for trimming, in addition to one run per case. These runs are spent on the first cases, which have the most steps to
+/// remove.
 const TRIM_ALLOWANCE: u64 = 400;
 
 /// The options of a campaign.
@@ -400,8 +401,7 @@ impl Campaign<'_> {
         // The coverage of a free session depends on timing. If it counted, a later session that reliably has the same coverage would not be
         // kept.
         let is_ordered = !case.scenario.is_free;
-        // Edges of a case that ended the implementation do not count. If a later case reaches them without ending the implementation, that
-        // case is kept.
+        // Edges covered by a case with a fatal failure do not count, so that a later case that covers them without such a failure is kept.
         let edges = run.observation.edges.as_ref().filter(|_| !fatal && is_ordered);
         let reaching = edges.and_then(|edges| self.case_to_keep(case, edges));
         let mut fresh = Vec::new();
@@ -446,7 +446,7 @@ impl Campaign<'_> {
                     bucket.clone_from(&alias.bucket);
                     place.clone_from(&alias.place);
                 }
-                // If the crash is an alias, only a debugger can establish that it is the same crash.
+                // An alias is excluded, because only a debugger can establish that it names the same crash.
                 if failure.key.to_string() == bucket
                     && shared.needs_invalid_input(&bucket)
                     && !shared.valid.contains(&bucket)
@@ -760,7 +760,7 @@ mod tests {
     const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1";
 
     #[test]
-    fn valid_campaign_ignores_invalid_input() {
+    fn valid_only_campaign_ignores_invalid_input() {
         let valid = |found: Vec<StoredFinding>| found.iter().map(|found| found.valid).collect::<Vec<_>>();
         assert_eq!(valid(judged_by_input(&["cmd=frob"], false).0), [false]);
         assert_eq!(valid(judged_by_input(&["cmd=frob"], true).0), [false; 0]);
@@ -803,8 +803,8 @@ mod tests {
         }
     }
 
-    /// An interrupt during the minimization leaves the original case. The finding states this. It has no frequency, and does not claim that
-    /// invalid input is necessary.
+    /// If the user interrupts the minimization, the original case is stored. The finding states that it was not minimized. It has no
+    /// frequency, and does not claim that invalid input is necessary.
     #[test]
     fn interrupted_finding_is_not_minimized() {
         let steps = ["cmd=frob", "cmd=get_maxes", "cmd=get_appnum"];

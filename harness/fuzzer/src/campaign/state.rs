@@ -68,7 +68,7 @@ pub struct BucketAlias {
     pub place: Option<String>,
 }
 
-/// The first `MAX_ALIAS_RUNS` occurrences of an alias with a known place are all examined. After that, one in [`RECHECK_FACTOR`] is
+/// Number of occurrences of an alias with a known place that are all examined. After these, one occurrence in [`RECHECK_FACTOR`] is
 /// examined.
 const MAX_ALIAS_RUNS: u64 = 16;
 const RECHECK_FACTOR: u64 = 8;

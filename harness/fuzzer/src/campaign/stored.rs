@@ -25,7 +25,7 @@ pub struct StoredCases {
 }
 
 impl StoredCases {
-    /// Reads the cases for this kind of implementation among the scenarios below `folders`.
+    /// Reads the scenarios in `folders`, and keeps those that are cases for this kind of implementation.
     ///
     /// # Errors
     ///

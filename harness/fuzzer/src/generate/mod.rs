@@ -29,7 +29,7 @@ pub trait Generator: Sync {
         None
     }
 
-    /// Receives a case that covered something new and did not end the implementation.
+    /// Receives a case that covered something new and had no fatal failure.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ pub trait Generator: Sync {
         Ok(())
     }
 
-    /// Receives the edges of a case that did not end the implementation.
+    /// Receives the edges of a case that had no fatal failure.
     fn record_edges(&self, _case: &Case, _edges: &Edges) {}
 
     /// Returns the number of cases from which other cases are derived.
@@ -47,7 +47,7 @@ pub trait Generator: Sync {
     }
 }
 
-/// Makes a case from decision bytes. Any bytes are valid.
+/// Makes a case from decision bytes, which may be arbitrary.
 pub fn case_from_bytes(generator: &dyn Generator, bytes: &[u8]) -> Case {
     let (mut valid, mut mutations) = decisions::split(bytes);
     generator.generate(&mut valid, &mut mutations).unwrap_or_else(|e| panic!("decisions never run out: {e}"))

@@ -125,7 +125,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
                 Some(kind) => Some(kind),
                 None => self.kind(&self.trace.exchanges()[process.unwrap_or(0) as usize])?,
             };
-            // Different mappings may make processes wait for each other, which is not a fault of the program.
+            // Different mappings may make processes wait for each other, which is not a bug in the program.
             let is_mapping = kind.is_some_and(|(_, mapping)| mapping);
             let process = if is_mapping && self.u.ratio(3, 4)? { None } else { process };
             let requests = &self.trace.exchanges()[process.unwrap_or(0) as usize];

@@ -47,7 +47,7 @@ impl TracedRequest {
         (self.op, self.mapping)
     }
 
-    /// Returns whether the pattern of `other` matches this request, too.
+    /// Returns whether the pattern of `other` also matches this request.
     pub(super) fn matches_pattern_of(&self, other: &Self) -> bool {
         self.op == other.op && (self.mapping || !other.mapping) && (self.of_thread || !other.of_thread)
     }

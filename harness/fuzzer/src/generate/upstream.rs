@@ -132,7 +132,7 @@ pub(super) fn exchange(
     Ok(UpstreamExchange { plan, ingredients })
 }
 
-/// Returns a request that a proxy of one node cannot answer by itself.
+/// Returns a request that a proxy must forward even if the job has only a single node.
 fn forwarded_request(op: Op, rank: u32, number: usize) -> PlannedStep {
     let fields = [
         own_space(),

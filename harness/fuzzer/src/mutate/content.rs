@@ -64,7 +64,7 @@ pub(super) fn replicate_request(body: &mut Vec<Statement>, u: &mut Unstructured<
     let reads = (at + 1..body.len()).find(|later| {
         requests_content(&body[*later]) && name_of(&body[*later]).is_some_and(|(_, name)| name == old)
     });
-    // Content of the maximum length could not become longer.
+    // Content that already has the maximum length cannot become longer.
     let shorter: bool = u.arbitrary()?;
     let (mut made, mut read) = (Vec::new(), Vec::new());
     for number in 0..pick(u, &[32, 100])? {
@@ -135,7 +135,7 @@ fn name_of(statement: &Statement) -> Option<(u32, Vec<u8>)> {
     Some((rank, name?))
 }
 
-/// Replaces the names and contents that are written out in a line.
+/// Replaces the names and contents that occur literally in a line.
 fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<u8>>) -> Result<()> {
     for piece in &mut line.pieces {
         let Piece::Literal { bytes, .. } = piece else { continue };
@@ -144,7 +144,7 @@ fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<
             let end = tuple.len() - usize::from(tuple.ends_with(b" ") || tuple.ends_with(b";"));
             let (text, after) = tuple.split_at(end);
             match text.iter().position(|b| *b == b'=') {
-                // A literal value that is empty continues in the next piece, which is a length.
+                // If no literal value follows the equals sign, the value is in the next piece.
                 Some(equals) if equals + 1 < end => {
                     let (key, old) = (&text[..equals], &text[equals + 1..]);
                     let known = NAMES.contains(&key) || CONTENTS.contains(&key);

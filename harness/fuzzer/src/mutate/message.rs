@@ -124,7 +124,7 @@ fn token(messages: &mut Vec<FieldList>, encoding: Encoding, u: &mut Unstructured
         5 => message.rotate_left(1),
         6 => {
             let command = pick(u, requests)?;
-            // A server may legitimately start as many processes as requested.
+            // A server may start as many processes as the request asks for.
             message[i].value = if message[i].key == "nprocs" { Template::default() } else { text(command) };
         }
         7 => message.push(field(pick(u, keys)?, "1")),
@@ -160,7 +160,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
 
 fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> {
     let numeric = |f: &&mut MessageField| match &f.value.pieces[..] {
-        // A server may legitimately start as many processes as requested, which would overload the machine.
+        // A server may start as many processes as a request asks for, and too many processes would overload the machine.
         [Piece::Literal { bytes, .. }] => f.key != "nprocs" && bytes.iter().all(u8::is_ascii_digit),
         _ => false,
     };

@@ -7,7 +7,7 @@ use crate::mutate::values::LENGTHS;
 use crate::session::decisions::pick;
 use crate::session::pieces::{Limit, letters, letters_up_to, literal, push, template};
 
-/// A source of bytes, which are zeros after the last decision.
+/// A source of bytes. After the last decision, all bytes are zero.
 pub(super) trait ByteSource {
     fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>>;
 }

@@ -82,8 +82,7 @@ impl CorrectResponse<'_> {
         self.draft().lines().remove(0)
     }
 
-    /// Draws a mutation and applies it. A third of the mutations are specific to the response to this operation, or two thirds for a
-    /// process mapping.
+    /// Draws a mutation and applies it. One third of the mutations are specific to the operation. For a process mapping, two thirds are.
     pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ResponseStep>)> {
         let all = Mutation::of_responses(self.dialect.framing());
         for _ in 0..MAX_ATTEMPTS {

@@ -53,7 +53,7 @@ impl TextUse {
     }
 }
 
-/// Returns the strings of each kind that can be used. Kinds without such strings are left out.
+/// Returns the strings that can be used in this way, grouped by kind. Kinds without any usable strings are left out.
 fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
     type TextTables = Vec<((Dialect, TextUse), Vec<Vec<&'static [u8]>>)>;
     static ALL: LazyLock<TextTables> = LazyLock::new(|| {
@@ -68,7 +68,7 @@ fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
     ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, kinds)| kinds)
 }
 
-/// The maximum length of text that has no limit. Every implementation should accept this length.
+/// The maximum length of text for which the dialect has no limit. Every implementation should accept this length.
 const UNLIMITED: i64 = 256;
 
 /// Returns the maximum length, given the limits that all known servers announce. Those of PMI-1 include a NUL.
@@ -89,7 +89,7 @@ pub(crate) fn round_lengths() -> Vec<i64> {
     ROUND_LENGTHS.iter().flat_map(|round| [round - 1, *round, round + 1]).collect()
 }
 
-/// Draws a valid length: mostly a power of two or the limit, one less or one more; sometimes a round number or any length.
+/// Draws a valid length: mostly a power of two or the limit, one less or one more; sometimes a round number or an arbitrary length.
 pub(crate) fn length(dialect: Dialect, used: TextUse, u: &mut Unstructured<'_>) -> Result<i64> {
     let longest = longest(dialect, used);
     let powers = (0..).map(|power| 1_i64 << power).take_while(|length| *length <= longest).count();
@@ -246,7 +246,7 @@ mod tests {
     use crate::session::decisions::draw_bytes;
 
     #[test]
-    fn draws_every_boundary_and_every_kind() {
+    fn draws_boundary_lengths_and_strings_of_all_kinds() {
         let (mut lengths, mut texts) = (BTreeSet::new(), BTreeSet::new());
         for number in 0..2000 {
             let bytes = draw_bytes(1, number);

@@ -7,7 +7,7 @@ use pmi_wire::Framing;
 use pmi_wire::protocol::{self, Exchange, Field};
 use serde::Deserialize;
 
-/// Lengths where implementations' buffers end, or are likely to end.
+/// Lengths at which buffers of implementations end, or are likely to end.
 pub(crate) const LENGTHS: &[i64] = &[
     0, 1, 15, 16, 31, 32, 63, 64, 65, 127, 128, 255, 256, 257, 511, 512, 1023, 1024, 1025, 2047, 2048, 4095,
     4096, 4097, 8191, 8192, 16384, 65535, 65536, 65537,

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn line_in_several_writes_is_one_request() {
+    fn line_in_several_writes_is_a_single_request() {
         let [one, other] = [0, 1].map(|rank| Proc { group: 0, rank });
         let mut writes = MessageWrites::new(Dialect::Pmi1);
         for (proc, bytes, expected) in [

@@ -1,5 +1,5 @@
 //! Reports the exit status of Hydra's proxies if the kernel cannot: mpiexec reaps them, and prints the same message for a crash as for a
-//! regular end. mpiexec looks for its proxy in the folder that it was started from. A link to mpiexec in our own folder therefore starts
+//! normal exit. mpiexec looks for its proxy in the folder that it was started from. A link to mpiexec in our own folder therefore starts
 //! the script next to the link, which starts the real proxy and prints its exit status.
 
 use std::fs;

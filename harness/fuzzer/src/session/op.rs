@@ -118,7 +118,7 @@ impl Op {
         self.bindings().any(|(_, bound)| bound == name)
     }
 
-    /// Returns whether the operation ends the program, which makes responses optional.
+    /// Returns whether the operation is an abort. After an abort, responses are optional.
     pub(crate) fn is_abort(self) -> bool {
         self.is(&["abort"])
     }

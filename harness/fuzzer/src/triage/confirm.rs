@@ -54,7 +54,7 @@ fn tracing(key: &FailureKey) -> Tracing {
 pub struct Examiner<'a> {
     /// The implementation.
     pub target: &'a dyn Target,
-    /// The seed that findings record.
+    /// The seed to record in findings.
     pub seed: u64,
     /// True when the user wants the campaign to end.
     pub interrupted: &'a AtomicBool,
@@ -253,13 +253,13 @@ impl Examiner<'_> {
         self.repeat_runs(case, filter, least).0.len() as u32 >= least
     }
 
-    /// Returns whether a case shows a failure once more.
+    /// Plays a case once more, and returns whether it shows a failure.
     pub fn recurs(&self, failure: &Failure, case: &Case) -> bool {
         self.play_for(case, Thoroughness::Thorough, FailureFilter { key: &failure.key, valid: false })
             .is_some()
     }
 
-    /// Returns whether a case shows a failure once more, with valid input only.
+    /// Plays a case once more, and returns whether it shows a failure with valid input only.
     pub fn shows_by_valid_input(&self, failure: &Failure, case: &Case) -> bool {
         self.play_for(case, Thoroughness::Thorough, FailureFilter { key: &failure.key, valid: true })
             .is_some()
@@ -351,8 +351,9 @@ impl Examiner<'_> {
         Some(ConfirmedFailure { key, case, number, repetitions: again, run_time: one, valid, run })
     }
 
-    /// Minimizes the case of a failure, while `waiting` other failures wait. If the failure occurs with valid input, the smallest case also
-    /// contains only valid input. Returns `None` if the failure does not show reliably after the earlier job that it seems to need.
+    /// Minimizes the case of a failure. `waiting` is the number of other failures that wait to be examined. If the failure occurs with
+    /// valid input, the smallest case also contains only valid input. Returns `None` if the failure does not show reliably after the
+    /// earlier job that it seems to need.
     pub fn shrink(&self, shown: ConfirmedFailure, waiting: usize) -> Option<MinimizedFailure> {
         let ConfirmedFailure { ref key, ref case, number, repetitions: again, run_time: one, valid, .. } =
             shown;

@@ -24,9 +24,9 @@ use crate::session::pieces::{Limit, letters, literal, own_rank, push, template};
 /// A generator of cases for a library.
 #[derive(Debug, Clone, Copy)]
 pub struct LibraryGenerator {
-    /// The dialect whose API the library has.
+    /// The dialect of the library's API.
     pub dialect: Dialect,
-    /// True if the library has `PMIX_Ring` in addition to the API of PMI-2.
+    /// True if the library has `PMIX_Ring` in addition to the PMI-2 API.
     pub has_ring: bool,
     /// Maximum number of ranks.
     pub ranks: u32,
@@ -74,7 +74,7 @@ fn operation_of(dialect: Dialect, function: &Function) -> Option<Op> {
     })
 }
 
-/// Returns the functions of an API, each repeated as often as its weight states, without those that begin and end a program.
+/// Returns the functions of an API except those that begin or end a program. Each function occurs as often as its weight states.
 fn weighted(dialect: Dialect, ring: bool) -> Vec<&'static Function> {
     let strings = |function: &Function| function.params.iter().filter(|p| **p == Param::Str).count();
     let times = |function: &Function| match operation_of(dialect, function) {
@@ -303,7 +303,7 @@ impl CallDraft<'_> {
                     swarm.text(dialect, TextUse::Value, &format!("value-{number}"), u)?.as_argument(),
                 ),
             },
-            // There are only two services, so that the same name is published again.
+            // Only two names are used, so that some names are published repeatedly.
             Some("service") => quoted(&format!("service-{}", u.int_in_range(0..=1)?)),
             Some("port") => Arg::Text(swarm.text(dialect, TextUse::Port, "port", u)?.as_argument()),
             Some("left") => Arg::Text(template(vec![literal("of-"), own_rank()])),

@@ -119,7 +119,7 @@ impl SessionModel<'_, '_> {
             if !self.u.ratio(1, often)? {
                 continue;
             }
-            // The word that ends a program in a spawn request has no value.
+            // The word `endcmd`, which marks the end of a program in a spawn request, has no value.
             let mut values: Vec<&mut Template> =
                 messages.iter_mut().flatten().filter(|f| f.key != "endcmd").map(|f| &mut f.value).collect();
             let Some(last) = values.len().checked_sub(1) else { continue };

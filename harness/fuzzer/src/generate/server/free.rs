@@ -1,9 +1,9 @@
-//! Free sessions: each rank is a program of valid requests that runs as fast as responses arrive.
+//! Free sessions: each rank makes a series of valid requests, as fast as the responses arrive.
 //!
 //! The requests are chosen so that ranks meet: they get keys while others put them, use the same names, and read everything after the
 //! barrier. Each value begins with its key, so that a mixture of two values is detected. A rank may hold back the last byte of a request
-//! while others send their requests. Systematic sessions do so with each pair of operations. Some sessions also stop a rank for a moment,
-//! or let one leave early.
+//! while others send their requests. Systematic sessions do this for each pair of operations. Some sessions also stop a rank for a moment,
+//! or let a rank leave early.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Piece, Template};
@@ -42,7 +42,7 @@ pub(crate) fn session(scope: SessionFeatures, u: &mut Unstructured<'_>) -> Resul
     if has_spawn {
         model.spawn_beside()?;
     }
-    // Hydra's mpiexec crashes on a get before the first fence of PMI-2. That crash hides all other failures.
+    // In PMI-2, Hydra's mpiexec crashes on a get before the first fence. This crash hides all other failures.
     if model.u.ratio(3, 4)? {
         model.free_barrier();
     }
@@ -89,7 +89,7 @@ pub(crate) fn overlapping(scope: SessionFeatures) -> &'static [&'static str] {
 }
 
 /// Generates a session in which two ranks make requests between two barriers. The first rank holds back the last byte of each `held`
-/// request until the other rank has sent its request. In every other round, both ranks do.
+/// request until the other rank has sent its request. In every other round, the other rank also holds back the last byte of its request.
 pub(crate) fn overlaps(scope: SessionFeatures, dialect: Dialect, held: &str) -> Case {
     let mut none = Unstructured::new(&[]);
     let mut model = SessionModel::joined(scope, dialect, 2, &mut none);
@@ -102,8 +102,8 @@ pub(crate) fn overlaps(scope: SessionFeatures, dialect: Dialect, held: &str) -> 
             }
             model.free_barrier();
             for (rank, operation) in operations {
-                // A name is withdrawn first, because a server with a race may give its place to two names that are published at the same
-                // time.
+                // An earlier name is unpublished first, because a server with a race may give the freed entry to two names that are
+                // published at the same time.
                 if operation == "publish" && round > kind * OVERLAPS {
                     let withdraw = model.overlapping("unpublish", rank, round - 1);
                     model.plan.extend(withdraw);

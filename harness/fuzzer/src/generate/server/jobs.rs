@@ -35,12 +35,12 @@ impl JobEnding {
 #[derive(Debug, Clone, Copy)]
 struct Jobs {
     dialect: Dialect,
-    /// Number of processes of the first and of the second job.
+    /// Number of processes in the first job and in the second job.
     ranks: [u32; 2],
     /// Number of keys that each process puts.
     keys: u32,
     ending: JobEnding,
-    /// True if the second job gets keys of the first job before it puts them itself.
+    /// True if the second job requests the first job's keys before it puts them itself.
     misses: bool,
     /// True if the second job puts the same keys with different values, and reads them.
     repeats_keys: bool,
@@ -123,7 +123,7 @@ impl SessionModel<'_, '_> {
         for at in 0..keys {
             for rank in 0..self.ranks {
                 let key = self.plain_key(rank);
-                // Only the values of some keys have the same length in both jobs.
+                // Some values have the same length in both jobs, and others have different lengths.
                 let longer = if at % 2 == 1 { i64::from(at) * job.len() as i64 } else { 0 };
                 let value = template_of(&format!("{job}-{key}-"), letters(longer));
                 let put = self.put_of(rank, text(key), value);

@@ -36,13 +36,13 @@ impl Generator for SessionFeatures {
         };
         let ranks = ranks.min(self.ranks.max(1));
         let nodes = if self.nodes > 1 && ranks > 1 && valid.ratio(1, 3)? { 2 } else { 1 };
-        // A proxy passes on PMI-2 requests in a form to which a case cannot send a textual response.
+        // A case cannot answer PMI-2 requests, because a proxy does not forward them as text.
         let in_lines = dialect.framing() == Framing::Lines;
         let held = (self.upstream && in_lines && percent(valid)? < 60)
             .then(|| upstream::draw_operation(self.names, self.spawn, valid))
             .transpose()?;
         let swarm = Swarm::draw(valid)?;
-        // A proxy also passes on the barriers of PMI-1.2 in a form to which the harness does not respond.
+        // A proxy forwards PMI-1.2 barriers in a form that the harness does not answer.
         let speaks12 = self.pmi12 && in_lines && held.is_none() && valid.ratio(2, 3)?;
         let mut model = SessionModel::new(*self, dialect, ranks, nodes, swarm, valid);
         (model.upstream_operation, model.offers_pmi12) = (held, speaks12);

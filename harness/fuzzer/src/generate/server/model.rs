@@ -109,7 +109,7 @@ impl<'a, 'b> SessionModel<'a, 'b> {
         model
     }
 
-    /// Converts the session to a case on one node, all of it valid input.
+    /// Converts the session to a case on one node, which contains only valid input.
     pub(crate) fn into_case(self) -> Case {
         let Self { dialect, ranks, plan, .. } = self;
         Case::in_dialect(dialect, ImplementationKind::Server, ranks, to_statements(plan, dialect, true))
@@ -126,8 +126,8 @@ impl SessionModel<'_, '_> {
         self.upstream_operation.is_some_and(|held| held.is(&[operation]))
     }
 
-    /// Returns as many letters as the maximum length for this use minus `less`. If the dialect has limits, the length is relative to the
-    /// limit that the server announces.
+    /// Returns letters. Their number is the maximum length for this use minus `less`. If the dialect has limits, this length is relative to
+    /// the limit that the server announces.
     pub(crate) fn longest(&self, used: TextUse, limit: Limit, less: i64) -> Piece {
         match self.has("maxes") {
             true => letters_up_to(limit, -1 - less),
@@ -185,7 +185,7 @@ impl SessionModel<'_, '_> {
         Ok(if is_new { name } else { text(plain.as_str()) })
     }
 
-    /// Returns a similar key, which a careless comparison confuses with `key`.
+    /// Returns a key that a careless comparison confuses with `key`.
     fn similar_key(&mut self, key: &str) -> Result<String> {
         Ok(match self.u.int_in_range(0..=5)? {
             // PMI-2 doubles semicolons, so other changes could break such a key.
@@ -199,7 +199,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Returns a key for a get, which may be missing.
+    /// Returns a key for a get. In some cases, no process has put this key.
     pub(crate) fn requested_key(&mut self, rank: u32) -> Result<Template> {
         let own = self.new_keys.iter().filter(|key| key.by == rank);
         let all: Vec<Template> = self.visible_keys.iter().chain(own).map(|key| key.name.clone()).collect();
@@ -270,7 +270,7 @@ impl SessionModel<'_, '_> {
         self.services.push(name);
     }
 
-    /// Returns the name of a service that may be published.
+    /// Returns the name of a service that was published, or a name that was never published.
     pub(crate) fn known_service(&mut self) -> Result<Template> {
         match self.services.is_empty() || self.u.ratio(1, 8)? {
             true => Ok(text("service-of-nobody")),

@@ -22,7 +22,7 @@ struct PartialBarrier {
 }
 
 impl SessionModel<'_, '_> {
-    /// Plans some barriers for parts of the group. The entries of all barriers are in random order. Processes that wait in a barrier may
+    /// Plans some barriers for parts of the group. Processes enter all these barriers in random order. Processes that wait in a barrier may
     /// still put and get.
     pub(crate) fn group_barriers(&mut self) -> Result<()> {
         let mut tags = TAGS;

@@ -1,4 +1,4 @@
-//! Valid requests from processes: operations, which the protocol table spells in the dialect of the session.
+//! Valid requests from processes. The protocol table provides the spelling of each operation in the session's dialect.
 
 use arbitrary::Result;
 use pmi_scenario::ast::{Statement, Template};
@@ -259,7 +259,7 @@ impl SessionModel<'_, '_> {
 
     fn put_attribute(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         let known = &self.threads.attributes;
-        // The draft does not say whether an attribute can be put again. A server that allows it replaces the value.
+        // The draft does not say whether an attribute can be put again. A server that allows this replaces the value.
         let key = if !known.is_empty() && self.u.ratio(1, 4)? {
             self.u.choose(known)?.clone()
         } else {
@@ -430,7 +430,7 @@ fn no_info() -> NamedField {
     ("infokeycount", text("0"))
 }
 
-/// Returns the messages of a spawn as the codec prints them, with our agent as the program: in PMI-1, one message per line.
+/// Returns the messages of a request to spawn our agent, as the codec prints them. In PMI-1, each line is a message.
 pub(crate) fn spawn_messages(
     op: Op,
     preput: Vec<(Vec<u8>, Vec<u8>)>,

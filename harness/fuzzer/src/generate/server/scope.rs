@@ -10,7 +10,7 @@ use crate::session::decisions::pick;
 pub enum DialectChoice {
     /// Only this dialect.
     One(Dialect),
-    /// Any dialect; each session uses one.
+    /// Any dialect. Each session chooses a single dialect.
     Any,
 }
 

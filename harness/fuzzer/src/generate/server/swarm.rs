@@ -67,7 +67,7 @@ pub(crate) struct Swarm {
     pub(crate) similar_keys: bool,
     /// True if keys contain characters besides letters and digits.
     pub(crate) special_keys: bool,
-    /// True if keys are put again.
+    /// True if keys are put repeatedly.
     pub(crate) repeats_puts: bool,
     /// True if other processes read all keys that were put, after a barrier.
     pub(crate) read_back: bool,
@@ -173,7 +173,7 @@ impl CallSwarm {
         }
     }
 
-    /// Draws the size of a buffer for text of this length: the exact size, one byte less or more, or any other size.
+    /// Draws the size of a buffer for text of this length: the exact size, one byte less or more, or an arbitrary size.
     pub(crate) fn buffer_size(&self, length: i64, u: &mut Unstructured<'_>) -> Result<i64> {
         if self.lengths && u.ratio(2, 3)? {
             return Ok(length + pick(u, &[1, 0, 2, -1])?);

@@ -158,8 +158,8 @@ impl SessionModel<'_, '_> {
         self.repeat_times(operation, rank, count)
     }
 
-    /// Plans `count` repetitions of an operation. Keys and values are short, so that a session can have many repetitions: overflows and
-    /// leaks show late.
+    /// Plans `count` repetitions of an operation. Keys and values are short, so that a session can have many repetitions. Many are needed
+    /// because overflows and leaks show late.
     pub(crate) fn repeat_times(&mut self, operation: RepeatedOperation, rank: u32, count: u32) -> Result<()> {
         match operation {
             RepeatedOperation::Put => {

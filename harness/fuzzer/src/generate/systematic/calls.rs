@@ -20,10 +20,10 @@ use crate::session::case::Case;
 /// The content of one session.
 #[derive(Debug, Clone)]
 enum LibrarySession {
-    /// Responses with systematic texts, for buffers that are exactly large enough, and buffers that are one byte too small. The fields are
-    /// the kind of call and the indices of the texts.
+    /// Responses with systematic strings, for buffers that are exactly large enough and for buffers that are one byte too small. The fields
+    /// are the kind of call and the indices of the strings.
     Responses(u32, Range<usize>),
-    /// Arguments with systematic texts. The fields are the kind of call, the use of the text, and the indices of the texts.
+    /// Arguments with systematic strings. The fields are the kind of call, the use of the strings, and their indices.
     Arguments(u32, TextUse, Range<usize>),
     /// Calls of this kind with buffers of every size in [`BUFFER_SIZES`].
     BufferSizes(u32),
@@ -39,9 +39,9 @@ enum LibrarySession {
     RepeatedInit(bool),
 }
 
-/// Number of texts in a session.
+/// Number of strings in a session.
 const TEXTS_PER_SESSION: usize = 60;
-/// Maximum number of changes of the first response.
+/// Maximum number of changes to the first response.
 const MAX_FIRST_CHANGES: usize = 16;
 /// The default size of buffers, which is enough for any ordinary response.
 const DEFAULT_BUFFER_SIZE: i64 = 64;
@@ -66,7 +66,7 @@ fn begin(libraries: &LibraryGenerator, which: u8) -> PlannedCall {
     begun.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Returns each function once, with the first kind of call to it.
+/// Maps each function's name to the number of the first kind of call that calls it.
 fn samples(libraries: &LibraryGenerator) -> BTreeMap<&'static str, u32> {
     let mut samples = BTreeMap::new();
     for (kind, function) in (0..).zip(libraries.functions()) {
@@ -85,7 +85,7 @@ fn argument_uses(call: &PlannedCall) -> &'static [TextUse] {
     }
 }
 
-/// Returns the places of the arguments that are strings.
+/// Returns the indices of the arguments that are strings.
 fn strings(call: &PlannedCall) -> Vec<usize> {
     let params = signature::function(call.function).map_or(&[][..], |function| function.params);
     (0..params.len()).filter(|at| params[*at] == Param::Str).collect()

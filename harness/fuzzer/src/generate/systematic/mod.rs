@@ -28,11 +28,11 @@ use crate::session::statement::leave;
 /// The content of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ServerSession {
-    /// A sweep over these lengths or bytes. The number is the position of a byte within its text.
+    /// A sweep over these lengths or bytes. The number selects the position of a byte within the string.
     Texts(Sweep, Vec<i64>, u32),
     /// [`REPETITIONS`] repetitions of an operation.
     Repeated(RepeatedOperation),
-    /// The requests of an earlier job, which ends as stated.
+    /// An earlier job that ends in this way, and a job that repeats its requests.
     Job(JobEnding),
     /// Keys that weak hashes confuse.
     CollidingKeys,
@@ -42,7 +42,7 @@ enum ServerSession {
     Overlaps(&'static str),
 }
 
-/// Number of texts in a session. In a longer session, a failure would take longer to examine.
+/// Number of lengths or bytes in a session. In a longer session, a failure would take longer to examine.
 const TEXTS_PER_SESSION: usize = 120;
 
 /// Number of repetitions, which exceeds the largest value of a byte.
@@ -58,7 +58,7 @@ pub(crate) fn systematic_index(number: u64) -> Option<usize> {
     if may_be { usize::try_from(number / 2).ok() } else { None }
 }
 
-/// Merges sessions of several kinds, with those of each kind distributed evenly.
+/// Merges lists of sessions, so that the sessions of each list are distributed evenly.
 pub(crate) fn interleave<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
     let mut all = Vec::new();
     for (kind, sessions) in kinds.into_iter().enumerate() {

@@ -107,7 +107,7 @@ fn current_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)>
     })
 }
 
-/// Returns the most relevant response that a process received, within its current call, if any.
+/// Returns the most relevant response that a process received. If the process is in a library call, only responses to that call count.
 fn relevant_response(events: &[Event], proc: Proc, until: u64) -> LastAction {
     let began = current_call(events, proc, until).map_or(0, |(seq, _)| seq);
     ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).relevant_response(began)

@@ -97,7 +97,7 @@ def stray(name, all):
     ranks[name] = socket.create_connection(list(each(all))[0][4][\"PMI_PORT\"].rsplit(\":\", 1)), socket.socketpair()[0], 0, {}, []
 ";
 
-/// Python code that defines a function that returns the names of the processes that are the parents of the ranks.
+/// Python code that defines `managers`, which returns the names of the ranks' parent processes.
 const MANAGERS: &str = "\
 def managers():  # a process whose parent has ended gets another parent
     parents = [open(f\"/proc/{rank[2]}/stat\").read().rpartition(\")\")[2].split()[1] for rank in ranks.values() if os.path.exists(f\"/proc/{rank[2]}\")]

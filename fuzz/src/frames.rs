@@ -41,12 +41,12 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
         });
         while let Some(body) = framer.next_frame() {
             let body = body.ok();
-            assert_eq!(body, expected.next(pushed), "the next frame of a stream cut at {pushed}");
+            assert_eq!(body, expected.next(pushed), "wrong next frame in a stream cut at {pushed}");
             if let Some(body) = body {
                 READINGS.into_iter().for_each(|reading| check_body(body, reading));
             }
         }
-        assert_eq!(framer.partial_frame(), expected.partial(pushed), "the bytes of an incomplete frame");
+        assert_eq!(framer.partial_frame(), expected.partial(pushed), "wrong bytes of an incomplete frame");
     }
     assert!(expected.is_done(pushed), "the framer did not return a complete frame");
     // The buffer's capacity doubles as it grows.

@@ -25,7 +25,7 @@ mod spell;
 #[cfg(test)]
 mod replay;
 
-/// The body of a target, which runs the target on a single input.
+/// A function that runs a target on a single input.
 pub type TargetBody = fn(&[u8]);
 
 /// The targets: name and body. Each has a module, a file in `fuzz_targets/` and a `[[bin]]`.

@@ -53,7 +53,7 @@ fn value(value: &[u8], size: u32) {
     }
     match expanded {
         Ok(nodes) => {
-            assert_eq!(nodes, laid.nodes, "the ranks of {printed}");
+            assert_eq!(nodes, laid.nodes, "wrong nodes for the ranks of {printed}");
             let compressed = ProcessMapping::compress(&nodes);
             assert_eq!(
                 compressed.expand(size),
@@ -63,7 +63,7 @@ fn value(value: &[u8], size: u32) {
             assert!(compressed.blocks.len() <= size as usize);
         }
         Err(TooFewRanks { covered }) => {
-            assert_eq!(covered, laid.nodes.len() as u64, "the number of ranks that {printed} covers");
+            assert_eq!(covered, laid.nodes.len() as u64, "wrong number of ranks covered by {printed}");
             assert!(covered < u64::from(size));
         }
     }
@@ -113,12 +113,16 @@ fn nodes(nodes: &[u32]) {
         Ok(nodes),
         "compressing the mapping changes its nodes"
     );
-    // Hydra's form writes repeated blocks once.
+    // MPICH's form lists adjacent repetitions of blocks once, with a repeat count.
     let short = mapping.mpich().to_string();
     match MappingForm::classify(short.as_bytes()) {
         MappingForm::Unknown => assert!(nodes.is_empty()),
         MappingForm::Rfc(same) | MappingForm::Mpich(same) => {
-            assert_eq!(same.expand(nodes.len() as u32).as_deref(), Ok(nodes), "the ranks of {short}");
+            assert_eq!(
+                same.expand(nodes.len() as u32).as_deref(),
+                Ok(nodes),
+                "wrong nodes for the ranks of {short}"
+            );
         }
         MappingForm::NotAMapping(error) => panic!("{short}: {error}"),
     }

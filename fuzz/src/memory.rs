@@ -46,5 +46,5 @@ pub(crate) fn live() -> isize {
 /// Panics if the thread holds more than `limit` bytes above `before`.
 pub(crate) fn check(before: isize, limit: usize, what: &str) {
     let held = live() - before;
-    assert!(held <= limit as isize, "{what} holds {held} bytes, more than {limit}");
+    assert!(held <= limit as isize, "{held} bytes are held by {what}, but the limit is {limit}");
 }

@@ -35,7 +35,7 @@ pub fn run(data: &[u8]) {
     let mut text = shown(&fields);
     plant(&mut text, row, framing, direction);
     check(row, framing, direction, &text, &fields, true);
-    // A value with blanks ends the line, and a frame begins with its command.
+    // In a line, a value with spaces or tabs must come last, so the tuples cannot be reordered. A frame always begins with its command.
     if framing == Framing::Lines && has_blank(&fields) {
         return;
     }
@@ -92,7 +92,7 @@ fn word(u: &mut Unstructured<'_>) -> Vec<u8> {
     arena.get(range).to_vec()
 }
 
-/// Takes any bytes, with many semicolons.
+/// Takes arbitrary bytes, with many semicolons.
 fn any(u: &mut Unstructured<'_>) -> Vec<u8> {
     let length = usize::from(byte(u) % 32).min(u.len());
     let bytes = u.bytes(length).unwrap_or_default();
@@ -118,7 +118,7 @@ fn value(field: &Field, framing: Framing, u: &mut Unstructured<'_>) -> Vec<u8> {
     arena.get(text).to_vec()
 }
 
-/// Changes a message as a planted fault of a printer would.
+/// Corrupts a message as a bug in the message printer would, if that bug is planted.
 fn plant(text: &mut Vec<u8>, row: &Exchange, framing: Framing, direction: Direction) {
     let lost = if planted::is("port-loses-second-equals") && row.request == "publish_name" {
         (0..text.len()).filter(|at| text[*at] == b'=').nth(4)

@@ -80,7 +80,7 @@ impl DialectSession {
                         }
                     }
                     Some(ServerAction::Abort { group, .. }) => {
-                        assert_eq!(group, 0, "a group that follows the protocol was ended")
+                        assert_eq!(group, 0, "the server aborted a group that follows the protocol")
                     }
                     Some(ServerAction::Close { .. }) => {
                         panic!("the server closed a single connection, which only a faulty server does")
@@ -117,7 +117,10 @@ impl DialectSession {
         let offers = [(0, 0), (0, 1), (0, 2), (1, 0)].map(|(group, rank)| Proc { group, rank });
         for proc in offers.into_iter().filter(|_| pmi2) {
             server.receive(proc, OFFER);
-            assert!(matches!(server.next_action(), Some(ServerAction::Send { .. })), "the offer is accepted");
+            assert!(
+                matches!(server.next_action(), Some(ServerAction::Send { .. })),
+                "the server did not accept the offer"
+            );
         }
         server
     }

@@ -141,7 +141,7 @@ impl Session {
                 self.server.closed(p);
                 self.act();
             }
-            // The oldest pending spawn ends.
+            // The oldest pending spawn completes.
             0xf0.. => {
                 if let Some((group, is_found)) = self.starting.pop_front() {
                     let codes: Vec<_> = self.procs(group).map(|_| i64::from(!is_found)).collect();
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
     use crate::replay::{files, folder};
 
-    /// Faults of the server, each with dialects. In a stored session in these dialects, the monitor must detect the fault.
+    /// Faults of the server. For each of the listed dialects, the monitor must detect the fault in a stored session.
     const FAULTS: [(&str, &[Dialect]); 9] = [
         ("put-lost-while-others-wait", &Dialect::ALL),
         ("put-tenth-lost", &Dialect::ALL),

@@ -113,7 +113,7 @@ fn print(request: &SpawnRequest) -> Vec<u8> {
 fn collect(text: &[u8], turned: bool) -> Option<SpawnRequest> {
     let mut collector = SpawnCollector::new(SpawnLimits::default());
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
-    assert_eq!(lines.pop(), Some(&b""[..]), "every line ends with a newline");
+    assert_eq!(lines.pop(), Some(&b""[..]), "the last line does not end with a newline");
     let mut result = None;
     for block in lines.split_inclusive_mut(|line| *line == b"endcmd") {
         let inner = block.len() - 1;

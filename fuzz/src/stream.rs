@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
         });
         while let Some(line) = framer.next_line() {
             let line = line.ok();
-            assert_eq!(line, expected.next(pushed), "the next line of a stream cut at {pushed}");
+            assert_eq!(line, expected.next(pushed), "wrong next line in a stream cut at {pushed}");
             if let Some(line) = line {
                 check_line(line, reading, &mut out);
             }
@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
         assert_eq!(
             framer.partial(),
             if rest.len() < limit { rest } else { b"" },
-            "the bytes after the last newline"
+            "wrong bytes after the last newline"
         );
     }
     assert!(expected.is_done(), "the framer did not return a complete line");
@@ -96,7 +96,7 @@ fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
             }
         }
         Err(MessageError::BadByte { at, byte }) => {
-            assert_eq!((Some(at), byte), (bad, line[at]), "the position of the first invalid byte");
+            assert_eq!((Some(at), byte), (bad, line[at]), "wrong position of the first invalid byte");
         }
         Err(MessageError::Empty) => assert!(bad.is_none() && line.iter().all(|byte| is_blank(*byte))),
         Err(MessageError::Malformed { at }) => {

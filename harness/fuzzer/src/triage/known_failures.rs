@@ -94,7 +94,7 @@ impl KnownFailures {
             .map_err(|error| KnownError::Text { file: file.to_owned(), error: Box::new(error) })
     }
 
-    /// Returns the text of a file of known buckets. It has an entry for each place of a crash, and for each other bucket. The user adds the
+    /// Returns the text of a file of known buckets. It has an entry for every crash location and every other bucket. The user adds the
     /// reasons.
     ///
     /// # Errors

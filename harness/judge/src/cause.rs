@@ -10,7 +10,7 @@ use crate::evidence;
 use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
-/// Prefixes of the numbers by which mistakes differ. All other numbers are ranks, process numbers, line numbers or values from the
+/// Prefixes of the numbers that distinguish mistakes. All other numbers are ranks, process numbers, line numbers or values from the
 /// harness's input.
 const SIGNIFICANT_NUMBER_PREFIXES: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 

@@ -361,7 +361,7 @@ fn list_fields(fields: &FieldNames) -> String {
     }
 }
 
-/// Returns the fields that are in all of these sets.
+/// Returns the fields that are in all of these sets, or `None` if there are no sets.
 fn common_fields<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<FieldNames> {
     sets.fold(None, |all: Option<FieldNames>, set| {
         Some(all.map_or_else(|| set.clone(), |all| all.intersection(set).cloned().collect()))
@@ -526,7 +526,7 @@ fn answers(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAs
             all.iter().flatten().filter(|field| !sent.contains(*field)).cloned().collect();
         let why = match &all {
             Some(_) => format!(
-                "the server sends {}; every response after which the client continued had {}",
+                "the server sends {}; all responses that the client accepted also had {}",
                 list_fields(sent),
                 list_fields(&lacking)
             ),

@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::lookup_cache::LookupCache;
 use crate::observation::IncompleteMessage;
 
-/// The direction of a message, and the decoded message or the framing error in its place.
+/// The direction of a message, and either the decoded message or the framing error that replaces it.
 pub type CompletedMessage<'a> = (Direction, Result<Decoded<'a>, FramingError>);
 
 /// Decodes messages that have arrived.
@@ -60,7 +60,7 @@ impl Connections {
         self.get(p).map_or(&[], |connection| connection.partial(direction))
     }
 
-    /// Returns the incomplete message of a connection, if any. `then` describes the event after it.
+    /// Returns the incomplete message of a connection, if any. `then` describes the event that follows the incomplete message.
     pub(crate) fn incomplete_message(
         &self,
         p: Proc,

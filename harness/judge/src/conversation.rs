@@ -69,9 +69,9 @@ impl ProcessConnection {
 /// The part of a spawn request that has been sent.
 #[derive(Debug, Default)]
 struct PartialSpawnRequest {
-    /// `nprocs` of the current program.
+    /// The value of `nprocs` for the current program.
     processes: u32,
-    /// `totspawns`.
+    /// The value of `totspawns`, the number of programs in the request.
     programs: u32,
     /// True if more programs will follow.
     open: bool,
@@ -81,7 +81,7 @@ struct PartialSpawnRequest {
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     connections: BTreeMap<Proc, ProcessConnection>,
-    /// Sizes of the process groups.
+    /// The size of each process group, by the number of the group.
     sizes: BTreeMap<u32, u32>,
     /// Number of requested groups.
     groups: u32,

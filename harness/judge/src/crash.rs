@@ -17,9 +17,9 @@ pub enum SignalCause {
     Abort,
     /// The process wrote to a closed connection.
     BrokenPipe,
-    /// A different process killed the process, or asked it to end.
+    /// Another process killed the process, or asked it to exit.
     OtherProcess,
-    /// The process received a different signal.
+    /// Any other signal.
     Other,
 }
 
@@ -45,7 +45,8 @@ impl SignalCause {
 /// Maximum length of a process's last line in a finding, in characters.
 pub(crate) const MAX_LAST_LINE_LENGTH: usize = 160;
 
-/// Prefixes, after asterisks, of the lines that the C library writes before it calls `abort()` because of corrupted memory.
+/// Prefixes of the lines that the C library writes before it calls `abort()` because of corrupted memory. In a line, asterisks may precede
+/// the prefix.
 pub const BROKEN_MEMORY: [&str; 9] = [
     "stack smashing detected",
     "buffer overflow detected",
@@ -78,10 +79,10 @@ const UNCAUGHT_PREFIXES: [&str; 5] = [
     "Unhandled exception",
 ];
 
-/// Parts of the errors that a program gets after its peer has closed the connection.
+/// Parts of the error messages that a program prints after its peer has closed the connection.
 const PEER_GONE_MESSAGES: [&str; 4] = ["BrokenPipe", "Broken pipe", "ConnectionReset", "Connection reset"];
 
-/// The exit of a server that ended on its own while a response was due.
+/// The exit of a server that exited on its own while a response was due.
 pub(crate) struct OwnEnd {
     /// Number of the event that reports the exit.
     pub(crate) seq: u64,
@@ -93,15 +94,15 @@ pub(crate) struct OwnEnd {
 
 /// Returns the server's exit, if the server exited on its own with a status other than 0 while a response was missing. `missing` is the
 /// event that shows that the response is missing. If `is_silent` is true, this event is a silence, and a later exit is ignored; otherwise,
-/// it is the end of the connection. Output written after the harness began to end the job is ignored, because the harness may have caused
-/// it.
+/// the event is the end of the connection. Output that follows the first action with which the harness stops the job is ignored, because
+/// that action may be the reason for the output.
 pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
     let (seq, exit) = events.iter().find_map(|event| match event.kind {
         EventKind::JobKeepsRunning { .. } => Some(None),
         EventKind::JobExited { exit: exit @ Exit::Code(1..) } => Some(Some((event.seq, exit))),
         _ => None,
     })??;
-    // The scenario ends once it is proved that no response comes, and a later exit of the server is a consequence of this end.
+    // The scenario ends once it is proved that no response will come. A later exit of the server is a consequence of the scenario's end.
     if is_silent && seq > missing {
         return None;
     }
@@ -126,7 +127,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
         Some(at) if lines[at].1.starts_with(UNCAUGHT_PREFIXES[0]) => {
             lines[at + 1..until].iter().find(is_text)?.1.clone()
         }
-        // Rust writes the message on the line after the place.
+        // Rust prints the panic message on the line after the location.
         Some(at) if lines[at].1.ends_with(':') => {
             lines[at..until].iter().take(2).map(|(_, line)| line.trim()).collect::<Vec<_>>().join(" ")
         }
@@ -149,7 +150,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
     Some(OwnEnd { seq, text, is_exception: exception.is_some() })
 }
 
-/// Returns the line on stderr that an event reports.
+/// Returns the line on stderr that an event reports, with the number of the event.
 fn stderr_line(event: &Event) -> Option<(u64, String)> {
     match &event.kind {
         EventKind::Output { stderr: true, line, .. } => {
@@ -199,7 +200,7 @@ pub fn untraced_reason(events: &[Event]) -> Option<&str> {
     })
 }
 
-/// Extracts the program's name from a process's description: `the launcher, mpiexec,`.
+/// Extracts the program's name from a process's description: `mpiexec` from `the launcher, mpiexec,`.
 pub fn program_name(name: &str) -> &str {
     name.split(", ").nth(1).unwrap_or(name).trim_matches(',')
 }

@@ -310,10 +310,10 @@ pub fn recorded_deviations(requirement: &str) -> Vec<(String, String)> {
     all
 }
 
-/// The reason in an entry that the user has not explained yet.
+/// The reason in a drafted entry, until the user replaces it.
 pub const PLACEHOLDER_REASON: &str = "TODO: say why";
 
-/// The prefix of reasons that the user has not written yet.
+/// The prefix that marks a reason as not yet written by the user.
 const PLACEHOLDER_PREFIX: &str = "TODO";
 
 /// The properties that all findings of an entry in a draft share.

@@ -50,11 +50,11 @@ pub enum SilenceProof {
 /// An event with its time and origin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
-    /// Number of the event: from 0, without gaps within a scenario.
+    /// Number of the event. The events of a scenario are numbered consecutively from 0.
     pub seq: u64,
     /// Microseconds on a monotonic clock since the scenario began. The time is never judged.
     pub time_us: u64,
-    /// Line of the scenario that was being played; 0 without a line.
+    /// Line of the scenario that was being played; 0 if no line was being played.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub line: usize,
     /// Number of bytes that were cut from the end of the event's message.
@@ -197,14 +197,14 @@ pub enum EventKind {
         /// The client.
         proc: Proc,
     },
-    /// A process has ended, because the harness (`exit` and `kill` steps) or the process manager ended it.
+    /// A process was terminated by the harness (in an `exit` or `kill` step) or by the process manager.
     Ended {
         /// The process.
         proc: Proc,
-        /// True if the harness ended the process.
+        /// True if the harness terminated the process; false if the process manager did.
         ours: bool,
     },
-    /// A process under test, or of a recorded session, has ended, for any reason.
+    /// A process of a program or library under test, or of a recorded session, has ended for any reason.
     Exited {
         /// The process.
         proc: Proc,
@@ -219,7 +219,8 @@ pub enum EventKind {
         /// The evidence that the response will not come.
         proof: SilenceProof,
     },
-    /// The server has not read everything that this process wrote. Reported just before the event about the silence that follows.
+    /// The server has not read everything that this process wrote. This event is reported immediately before the event about the resulting
+    /// silence.
     NotRead {
         /// The process that wrote the bytes.
         proc: Proc,
@@ -247,7 +248,7 @@ pub enum EventKind {
         answers: Option<u64>,
         /// The message.
         text: Bytes,
-        /// True if the scenario wrote the message, rather than a correct upstream.
+        /// True if the message comes from the scenario, and not from a correct upstream.
         scripted: bool,
     },
     /// The upstream closed its connection to a proxy, as the scenario requires.
@@ -400,7 +401,7 @@ pub enum EventKind {
         /// The process.
         proc: Proc,
     },
-    /// These processes of a program, or of a recorded session that has timed out, do not exit on their own. The runner ends them now.
+    /// These processes of a program, or of a recorded session that has timed out, do not exit on their own. The runner now terminates them.
     StillRunning {
         /// All processes that have not ended.
         procs: Vec<Proc>,
@@ -427,22 +428,22 @@ pub enum EventKind {
         /// The first difference; `None` if the outputs are equal.
         difference: Option<Difference>,
     },
-    /// The job keeps running, although each of its processes has ended or was asked to exit. The runner ends it now.
+    /// The job keeps running, although each of its processes has ended or was asked to exit. The runner now terminates the job.
     #[serde(rename = "job_stays")]
     JobKeepsRunning {
         /// The evidence that the job will not end.
         proof: SilenceProof,
         /// The longest time that the runner waited, in milliseconds.
         waited_ms: u64,
-        /// Processes whose agents have not ended, although the runner asked them to exit.
+        /// Processes whose agents have not exited, although the runner asked them to exit.
         procs: Vec<Proc>,
         /// Command names of the implementation's processes that are still running, if they are descendants of the runner.
         names: Vec<String>,
     },
-    /// One of the actions that ended the job, with its result.
+    /// An action by which the runner terminates the job, and the result of the action.
     JobEnding(JobTermination),
-    /// Processes that were started by a rank of a program outlived that rank. They had left the rank's process group, so ending that group
-    /// did not end them.
+    /// Processes that were started by a rank of a program outlived that rank. They had left the rank's process group, so they survived when
+    /// that group was killed.
     #[serde(rename = "left_behind")]
     LeftoverProcesses {
         /// The command names of the processes.
@@ -492,7 +493,7 @@ pub struct OtherJob {
     pub events: Vec<Event>,
 }
 
-/// The actions with which the runner ends a job that does not exit on its own, in this order.
+/// The actions by which the runner terminates a job that does not exit on its own, in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Ending")]
@@ -556,7 +557,7 @@ impl PlainRun {
 pub struct ProcessEnd {
     /// The process.
     pub proc: Proc,
-    /// The way in which the process ended.
+    /// The way in which the process ended, if it ended.
     #[serde(rename = "how")]
     pub kind: ProcessExitKind,
 }
@@ -569,7 +570,7 @@ pub enum ProcessExitKind {
     /// The process exited on its own.
     #[serde(rename = "itself")]
     Exited(Exit),
-    /// The server ended the process group.
+    /// The server terminated the process, because the process group was aborted.
     #[serde(rename = "group")]
     GroupAborted,
     /// The scenario killed the process.

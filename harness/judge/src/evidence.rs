@@ -167,7 +167,7 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
             let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;
             cause.party != PartyKind::Server && cause.max_severity.is_none() && is_own
         }
-        // The process was answered as a process of a different group.
+        // The server answered the process as if it belonged to a different group.
         ids::PMI_PORT_SIZE | ids::PMI_PORT_RANK => {
             let of_group = [ids::RFC13_KVSNAME_COMMON, ids::RFC13_KVSNAME_DISTINCT, ids::RFC13_SPAWN_PREPUT];
             let group = |finding: &Finding| finding.proc.map(|proc| proc.group);
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(seqs.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
     }
 
-    /// A server that takes a process for a process of a different group also sends it the keyval space name and the pairs of that group.
+    /// A server that mistakes a process for a member of a different group also sends it the keyval space name and the pairs of that group.
     #[rstest]
     #[case::other_process_of_the_group(1, 1, true)]
     #[case::other_group(2, 0, false)]

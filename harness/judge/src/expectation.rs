@@ -54,7 +54,7 @@ pub enum ExpectationKind {
         /// The value of the variable.
         value: Matcher,
     },
-    /// The process has these arguments, separated by blanks.
+    /// The process has these arguments, which are separated by spaces.
     Arguments(Bytes),
     /// The job ends.
     JobExits(ExitPattern),
@@ -255,9 +255,9 @@ pub enum ResolvedType {
     String,
     /// A process mapping in a form that the protocol allows.
     Mapping,
-    /// The empty text.
+    /// An empty string.
     Empty,
-    /// Any text.
+    /// Any bytes.
     Any,
 }
 
@@ -296,8 +296,8 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// Returns an error if the message does not match: the expected value of the first field that differs, or the fault of a malformed
-    /// message.
+    /// Returns an error if the message does not match. The error contains the expected value of the first field that differs, or the reason
+    /// why the message is malformed.
     pub fn matches(&self, text: &[u8], framing: Framing) -> Result<Captures, Mismatch> {
         let message = Decoded::new(Direction::FromServer, framing, text);
         if !message.has_tuples() {

@@ -67,8 +67,8 @@ pub struct ScenarioOutcome {
     pub crashed: Option<(String, i32)>,
     /// The versions that the connections have agreed on, for example `1.1`, the lowest first.
     pub negotiated: Vec<String>,
-    /// Names of processes that outlived the rank of a program that started them. They had left the rank's process group, so ending that
-    /// group did not end them. Empty unless the runner looked for such processes.
+    /// Names of processes that outlived the rank of a program that started them. They had left the rank's process group, so they survived
+    /// when that group was killed. The list is empty unless the runner looked for such processes.
     pub leftover_processes: Vec<String>,
     /// The reason why the implementation could not be judged.
     pub unjudged: Option<UnjudgedReason>,
@@ -322,7 +322,7 @@ impl Judge {
         self.conversation.find(p)?.env.get("PMI_JOBID").map(|id| id.as_bytes())
     }
 
-    /// Returns whether the steps of a process are skipped: its spawn was refused, or its connection ended as allowed.
+    /// Returns whether the steps of a process are skipped, because its spawn was refused or its connection ended as a step allowed.
     pub fn is_over(&self, p: Proc) -> bool {
         self.is_refused(p.group)
             || self.library.is_over(p)
@@ -1405,7 +1405,7 @@ mod tests {
         let put = "0 > cmd=put kvsname=k key=a value=b";
         kinds.extend(events(&[INITS[0][0], INITS[0][1], put, &format!("0 < {answer}")]));
         kinds.extend(closes.then(|| event("0 leaves")));
-        // The harness ends the process afterwards.
+        // The harness then terminates the process.
         kinds.push(EventKind::StillRunning { procs: vec![P], proof: HangProof::Quiet(5) });
         kinds.extend(events(&["0 dies 9", "0 leaves"]));
         let outcome = outcome(PartyKind::Client, kinds);

@@ -127,8 +127,8 @@ impl Kvs {
     }
 }
 
-/// Returns whether the end of the value is ambiguous in a response. RFC 13 lets a parser accept additional tuples, and blanks around
-/// tuples, but a value may contain both.
+/// Returns whether the end of the value is ambiguous in a response. RFC 13 lets a parser accept additional tuples, and spaces and tabs
+/// around tuples, but a value may contain all of these.
 pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
     let blank = |b: &u8| matches!(b, b' ' | b'\t');
     value.first().is_some_and(blank)

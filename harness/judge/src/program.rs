@@ -118,7 +118,7 @@ struct ProcessState {
     rank: Option<i64>,
     /// The rank in fullinit, if it differs from the rank in PMI_RANK.
     wrong_rank: Option<i64>,
-    /// A key in a PMI-2 request that contains a blank or an equals sign.
+    /// The first key in a PMI-2 request that contains a space or an equals sign.
     odd_key: Option<Vec<u8>>,
     /// The operation of the process's last request, until the server sends a message.
     pending_operation: Option<Operation>,
@@ -365,7 +365,7 @@ impl ProcessState {
 #[derive(Debug, Default)]
 pub(crate) struct ProgramState {
     processes: BTreeMap<Proc, ProcessState>,
-    /// The processes that made the server end a process group, with the reasons.
+    /// The processes that caused the server to abort a process group, with the reasons.
     aborts: Vec<(Proc, String)>,
     /// The plain run, with which this run is compared.
     plain: Option<PlainRun>,
@@ -469,7 +469,7 @@ impl ProgramState {
                     "the client closes the connection on which it received an invalid message",
                 )),
                 (Some(_), Some((false, true))) => {
-                    Some((ids::RFC13_ERROR_ABORT, "the client ends when it receives an invalid message"))
+                    Some((ids::RFC13_ERROR_ABORT, "the client exits when it receives an invalid message"))
                 }
                 _ => None,
             };

@@ -24,8 +24,8 @@ use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_re
 /// Number of most recent events that the result of a failed scenario contains, not counting output.
 const LAST_EVENTS: usize = 40;
 
-/// Number of output lines from the beginning of the output, and number from its end, that a result contains. These lines do not displace
-/// other events.
+/// Maximum number of output lines that a result contains from the beginning of the output, and maximum number from its end. These lines do
+/// not displace other events.
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.
@@ -48,7 +48,7 @@ const MAX_MESSAGE_BYTES: usize = 4096;
 const MAX_EVIDENCE_BYTES: usize = 64 * 1024;
 
 /// Turns the outcome of a scenario into its result. `result` names the scenario and the time that it took. `quote` returns the text of a
-/// line of the scenario, or an empty text for an unknown line.
+/// line of the scenario, or an empty string for an unknown line.
 pub fn scenario_result(
     mut result: ScenarioResult,
     mut outcome: ScenarioOutcome,
@@ -189,7 +189,7 @@ pub fn scenario_result(
 }
 
 /// Returns the number of the event that reports a death by SIGPIPE, if an earlier close by the server is its cause. A launcher dies of this
-/// signal when it writes to a proxy that has ended. `loss` is the first sign of the death.
+/// signal when it writes to a proxy that has exited. `loss` is the first sign of the death.
 fn death_after_close(outcome: &ScenarioOutcome, loss: u64, findings: &[JudgedFinding]) -> Option<u64> {
     let (_, signal) = outcome.crashed.as_ref()?;
     if outcome.party != PartyKind::Server || SignalCause::of(*signal) != SignalCause::BrokenPipe {
@@ -221,7 +221,7 @@ const STEPS_WAIT: &str = "step creation temporarily disabled";
 pub const STEPS_WAIT_HELP: &str = "squeue -s lists the steps; use a new allocation, or add --overlap to srun";
 
 /// Returns the reason why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may be
-/// waiting for something. Later lines are omitted, because the runner may have caused them by ending the launcher.
+/// waiting for something. Later lines are omitted, because the runner may have caused them by terminating the launcher.
 fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     let is_silence = |event: &Event| matches!(event.kind, EventKind::Silence { .. });
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
@@ -734,7 +734,8 @@ mod tests {
         assert_eq!(result.verdict == Verdict::Crashed, found == [NO_CRASH]);
     }
 
-    /// A server ends while a response is due. It writes `lines` to stderr before the harness ends the job, or afterwards if `late` is true.
+    /// A server exits while a response is due. It writes `lines` to stderr before the harness terminates the job, or afterwards if `late`
+    /// is true.
     #[rstest]
     #[case::traceback(
         &["Traceback (most recent call last):", "  File \"pm.py\", line 7, in get", "KeyError: 'a'"],

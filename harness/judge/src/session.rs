@@ -104,7 +104,7 @@ pub struct SessionJudge {
     command: Vec<String>,
     /// The reason why a program could not be started.
     not_started: Option<String>,
-    /// True if a failure has occurred after which the process manager may end all processes.
+    /// True if a failure has occurred after which the process manager may kill all processes.
     has_failure: bool,
     exit: Option<Exit>,
     /// True if the session timed out.
@@ -119,7 +119,7 @@ pub struct SessionJudge {
 }
 
 impl SessionJudge {
-    /// Reads the next event, and keeps it among the last events.
+    /// Judges the next event, adds it to the recent events, and returns a reference to it.
     pub fn observe(&mut self, event: Event) -> &Event {
         let known = self.findings.len();
         let crashed = matches!(event.kind, EventKind::Crashed { .. }) || fault_signal(&event).is_some();
@@ -329,7 +329,7 @@ impl SessionJudge {
         place.ok().map(|place| &self.recent_events[place]).or_else(|| self.evidence.get(&seq))
     }
 
-    /// Returns the result of the session. `blank` contains the name and the duration.
+    /// Returns the result of the session. `blank` is a result that contains only the name and the duration.
     pub fn result(
         &self,
         blank: ScenarioResult,
@@ -651,7 +651,7 @@ mod tests {
         assert_eq!(seen, after);
     }
 
-    /// The version in the first response is too high. Many messages and one unanswered request later, the manager ends.
+    /// The version in the first response is too high. After many messages and an unanswered request, the manager exits.
     #[test]
     fn failed_job_names_its_last_unanswered_request() {
         let mut lines = vec![

@@ -8,12 +8,12 @@ use crate::finding::Finding;
 /// Rank 0 of the first group.
 pub(crate) const P: Proc = Proc { group: 0, rank: 0 };
 
-/// Returns the start of a job.
+/// Returns the event that reports the start of a job.
 pub(crate) fn launched(ranks: u32, nodes: u32) -> EventKind {
     EventKind::Launched { command: Vec::new(), ranks, nodes }
 }
 
-/// Returns the start of a process with these variables.
+/// Returns the event that reports the start of a process with these variables in its environment.
 pub(crate) fn started(proc: Proc, env: &[(&str, &str)]) -> EventKind {
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     EventKind::Started { proc, env, args: Vec::new(), bad_fd: None }
@@ -89,7 +89,7 @@ pub(crate) fn printed(line: &str) -> EventKind {
     EventKind::Output { proc: None, stderr: true, line: Bytes(line.into()) }
 }
 
-/// Numbers events.
+/// Creates events of these kinds, with consecutive numbers.
 pub(crate) fn numbered(kinds: impl IntoIterator<Item = EventKind>) -> Vec<Event> {
     kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
 }

@@ -112,7 +112,7 @@ fn command(line: &[u8]) -> &[u8] {
     first.strip_prefix(b"mcmd=").or(first.strip_prefix(b"cmd=")).unwrap_or(first)
 }
 
-/// Returns the words of a request. A value with blanks counts as several words.
+/// Returns the words of a request. A value that contains spaces counts as several words.
 fn words(line: &[u8]) -> HashSet<&[u8]> {
     line.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect()
 }
@@ -299,7 +299,7 @@ impl UpstreamMonitor {
     fn pairs_forwarded(&mut self, group: u32, proxy: u32, text: &[u8]) {
         let served = self.processes_of_proxy(group, proxy);
         let puts = || served.iter().filter_map(|p| self.clients.get(p)).flat_map(|c| &c.puts);
-        // The end of a value with blanks or escapes is ambiguous.
+        // The end of a value that contains spaces or escapes is ambiguous.
         let illegible = served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.has_unparsable_lines);
         let blurred = illegible
             || puts().any(|p| is_ambiguous(&p.value) || p.value.iter().any(|b| b" \t\\".contains(b)));
@@ -700,7 +700,7 @@ mod tests {
         played(vec![launched(4, 2)], lines, false)
     }
 
-    /// A correct proxy has no findings, even if the messages are repeated several times.
+    /// A correct proxy causes no findings, even if the messages are repeated several times.
     #[rstest]
     #[case::flush_and_barrier(&[
         "0 > cmd=put kvsname=k key=a value=1", "0 < cmd=put_result rc=0",

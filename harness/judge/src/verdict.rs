@@ -35,7 +35,7 @@ pub enum Verdict {
     Fail,
     /// A process of the implementation died of a signal that no other process sent, or of an uncaught exception.
     Crashed,
-    /// The implementation neither answered nor ended.
+    /// The implementation neither answered nor exited.
     Hung,
     /// The scenario failed, but not when it was played again.
     Flaky,

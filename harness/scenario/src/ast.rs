@@ -26,12 +26,12 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// Returns the line of a byte offset, from 1.
+    /// Returns the number of the line that contains a byte offset. The first line is number 1.
     pub fn line_of(&self, offset: usize) -> usize {
         1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|b| **b == b'\n').count()
     }
 
-    /// Returns the column of a byte offset, from 1, counted in characters.
+    /// Returns the column of a byte offset, counted in characters. The first column is number 1.
     pub fn column_of(&self, offset: usize) -> usize {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = before.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
@@ -102,7 +102,7 @@ pub struct Comment {
 /// The kinds of comments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommentKind {
-    /// Blank lines.
+    /// One or more consecutive blank lines.
     Blank,
     /// A comment on a separate line, without `#`.
     Line(String),
@@ -173,7 +173,7 @@ pub struct TableRow {
 }
 
 impl TableRow {
-    /// Returns the value that this row gives to a name.
+    /// Returns the value to which this row binds a name.
     pub(super) fn text(&self, name: &str) -> Option<&Template> {
         self.values.iter().find(|(other, _)| other.value == name).map(|(_, value)| value)
     }
@@ -608,9 +608,9 @@ pub enum ProcessAction {
     Started,
     /// `P: has NAME=MATCHER` or `P: set NAME=TEXT`: a variable of the environment.
     Env(Spanned<String>, Template),
-    /// `P: has arguments TEMPLATE`: the arguments, separated by blanks. An empty template means that there are no arguments.
+    /// `P: has arguments TEMPLATE`: the arguments, separated by spaces. An empty template means that there are no arguments.
     Args(Template),
-    /// `P: is ended`: the process manager has ended the process.
+    /// `P: is ended`: the process manager has terminated the process.
     IsEnded,
     /// `P: exit N`: the harness makes the process exit.
     Exit(u8),
@@ -720,7 +720,7 @@ pub enum ValueType {
     IntList,
     /// `word`.
     Word,
-    /// `string`: one or more printable characters, blanks or tabs.
+    /// `string`: one or more printable characters, spaces or tabs.
     String,
     /// `mapping`: a process mapping in RFC 13's grammar.
     Mapping,
@@ -728,7 +728,7 @@ pub enum ValueType {
     Empty,
     /// `absent`: the key is missing.
     Absent,
-    /// `any`: any text.
+    /// `any`: any value.
     Any,
     /// `ok`, written `rc=ok`: absent or 0.
     RcOk,

@@ -35,9 +35,9 @@ const FORMS: &[&str] = &["close", "closes", "empty", "silence", "nothing", "righ
 
 /// Maximum length of `<fill>` and `<junk>`, in bytes, so that a typo cannot exhaust memory.
 const MAX_FILL: i64 = 64 << 20;
-/// Maximum number of repetitions.
+/// Maximum count of a `repeat`.
 const MAX_REPEAT: i64 = 1_000_000;
-/// Maximum nesting of fragments.
+/// Maximum depth to which fragments may use other fragments.
 const MAX_USE_DEPTH: usize = 16;
 /// Maximum number of statements after all fragments are expanded.
 const MAX_STATEMENTS: u32 = 100_000;
@@ -842,7 +842,7 @@ impl Checker<'_> {
             match piece {
                 Piece::Capture(name, _) => {
                     self.sink.error(*span, "a step that sends cannot contain a capture").help(format!(
-                        "write `${name}` to send a bound value; only messages of the other side are captured"
+                        "write `${name}` to send a bound value; only messages from the other side are captured"
                     ));
                 }
                 Piece::Typed(ValueType::RcOk | ValueType::RcFail) => {}
@@ -881,7 +881,7 @@ impl Checker<'_> {
                 self.sink
                     .warning(
                         self.value_span(line, &pieces, "cmd"),
-                        format!("unknown command `{value}` of {}", self.scenario.dialect.title()),
+                        format!("unknown command `{value}` in {}", self.scenario.dialect.title()),
                     )
                     .label(format!("did you mean `{near}`?"));
             }
@@ -934,14 +934,14 @@ impl Checker<'_> {
                     let diagnostic = self.sink.error(whole, "not a `key=value` tuple");
                     match closest_word(&word, &words) {
                         Some(near) => diagnostic.label(format!("did you mean `{near}`?")),
-                        None => diagnostic.help("write `<sp>` for a blank within a value"),
+                        None => diagnostic.help("write `<sp>` for a space within a value"),
                     };
                 }
                 (Role::Server, "cmd") => self.response(value_span, text.as_deref()),
                 (Role::Server, key) if !protocol::is_response_key(dialect.framing(), key) => {
                     let span = Span { end: whole.start + key.len(), ..whole };
                     self.sink
-                        .error(span, format!("no response of {} has a key `{key}`", dialect.title()))
+                        .error(span, format!("no {} response has a key `{key}`", dialect.title()))
                         .suggest(key, &vocabulary::response_keys(dialect));
                 }
                 (Role::Client, "cmd") => {
@@ -985,7 +985,7 @@ impl Checker<'_> {
             && let Some(near) = closest_word(text, known)
         {
             self.sink
-                .error(span, format!("unknown {what} `{text}` of {}", self.scenario.dialect.title()))
+                .error(span, format!("unknown {what} `{text}` in {}", self.scenario.dialect.title()))
                 .label(format!("did you mean `{near}`?"));
         }
     }
@@ -1015,10 +1015,7 @@ impl Checker<'_> {
             let known: Vec<&str> = signature::functions(dialect).iter().map(|f| f.name).collect();
             if self.is_in_own_file() && !known.contains(&function.value.as_str()) {
                 self.sink
-                    .error(
-                        function.span,
-                        format!("the API of {dialect} has no function `{}`", function.value),
-                    )
+                    .error(function.span, format!("the {dialect} API has no function `{}`", function.value))
                     .suggest(&function.value, &known);
             }
             self.outs.retain(|(other, _)| other != target);

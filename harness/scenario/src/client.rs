@@ -7,7 +7,7 @@ use super::diag::DiagnosticSink;
 use super::visit::steps;
 use super::vocabulary::Behaviours;
 
-/// Checks a scenario's head and its own steps. The steps of fragments are checked when they are played.
+/// Checks the head of a scenario for clients, and the steps in its file. The steps of fragments are checked when they are played.
 pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     let serving = &scenario.server_setup;
     check_behaviours(scenario, behaviours, diagnostics);
@@ -34,7 +34,7 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
     if !expects && !scenario.is_fragment() {
         let span = scenario.requires.first().map(|r| r.span).unwrap_or_default();
         diagnostics.error(span, "the scenario expects nothing from the client").help(
-            "add the expected end: `* P: exits 0`, `* P: exits nonzero`, `* P: exits nonzero|same`, `* P: ends`, `* P: prints the same`",
+            "state how the client ends (`* P: exits 0`, `* P: exits nonzero`, `* P: exits nonzero|same` or `* P: ends`) or what it prints (`* P: prints the same`)",
         );
     }
 }

@@ -123,12 +123,12 @@ impl Template {
         line.without_matchers()
     }
 
-    /// Creates a value from its bytes, which may include blanks.
+    /// Creates a value from its bytes, which may include spaces.
     pub fn value(bytes: &[u8]) -> Self {
         Self::default().bytes(bytes)
     }
 
-    /// Appends bytes. Blanks among the bytes do not separate tuples.
+    /// Appends bytes. Spaces among the bytes do not separate tuples.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.add(bytes, |_, byte| matches!(byte, b' ' | b'"' | b'#'));
@@ -152,7 +152,7 @@ impl Template {
     /// Appends bytes. Quotes the bytes that a file cannot contain literally, and the bytes for which `also` returns true.
     pub(super) fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
         for (at, &byte) in bytes.iter().enumerate() {
-            // Blanks at the ends of a line are ignored.
+            // Spaces at the ends of a line are ignored.
             let edge = at + 1 == bytes.len() || (at == 0 && self.pieces.is_empty());
             let plain = byte.is_ascii_graphic() || (byte == b' ' && !edge);
             // A letter after a capture would become a part of its type.

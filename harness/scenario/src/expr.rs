@@ -12,7 +12,7 @@ use winnow::{
 use super::ast::{BinOp, Expr, RankSet, Span, Spanned, StepTarget};
 use pmi_wire::Proc;
 
-/// Maximum nesting of parentheses, because the tree is processed and freed recursively.
+/// Maximum nesting depth of parentheses. It is limited because the tree is processed and freed recursively.
 const MAX_DEPTH: u32 = 32;
 /// Maximum number of operators in an expression, for the same reason as [`MAX_DEPTH`].
 const MAX_OPERATORS: u32 = 64;

@@ -13,7 +13,7 @@ pub(super) enum LineKind {
     Continuation,
 }
 
-/// A line without its indentation and trailing blanks.
+/// A line without its indentation and trailing spaces.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SourceLine {
     pub(super) kind: LineKind,
@@ -112,7 +112,7 @@ pub(super) fn mentions(text: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the offset of the end of the `NAME=TEXT` that begins at `at`, and whether all of its braces are closed. The text ends at a blank
+/// Returns the offset of the end of the `NAME=TEXT` that begins at `at`, and whether all of its braces are closed. The text ends at a space
 /// that is outside of `<...>` and, if the text begins with a brace, outside of `{...}`.
 pub(super) fn value_end(content: &str, at: usize) -> (usize, bool) {
     let (mut within, mut depth) = (false, 0_usize);
@@ -173,7 +173,7 @@ pub(super) struct StepHead {
     pub(super) ranks: Span,
     pub(super) role: Span,
     pub(super) cites: Option<Span>,
-    /// The text after the colon, without surrounding blanks.
+    /// The text after the colon, without surrounding spaces.
     pub(super) rest: Span,
 }
 
@@ -248,12 +248,12 @@ pub(super) fn word_end(content: &str, at: usize) -> usize {
     content[at..].find(' ').map_or(content.len(), |n| at + n)
 }
 
-/// Returns the offset of the first non-blank at or after `at`.
+/// Returns the offset of the first character at or after `at` that is not a space.
 pub(super) fn skip_blanks(content: &str, at: usize) -> usize {
     content.len() - content[at..].trim_start_matches(' ').len()
 }
 
-/// Returns the span from `at` to the end, without surrounding blanks.
+/// Returns the span from `at` to the end, without surrounding spaces.
 pub(super) fn trimmed(content: &str, at: usize) -> Span {
     let start = skip_blanks(content, at);
     let end = content.trim_end_matches(' ').len().max(start);
@@ -272,7 +272,7 @@ pub(super) fn words(content: &str) -> Vec<Span> {
     words
 }
 
-/// Returns the offset of the trailing comment of a head line or statement, which begins with `#` after a blank.
+/// Returns the offset of the trailing comment of a head line or statement, which begins with `#` after a space.
 pub(super) fn comment_start(content: &str) -> Option<usize> {
     content.find(" #").map(|blank| blank + 1)
 }

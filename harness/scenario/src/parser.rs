@@ -15,7 +15,7 @@ use super::{
 
 /// The form that introduces several outcomes.
 const ONE_OF: &str = "<one of>";
-/// Maximum nesting of `repeat` and `only`. Bodies are processed recursively.
+/// Maximum nesting depth of `repeat` and `only`. It is limited because bodies are processed recursively.
 const MAX_REPEAT_DEPTH: usize = 8;
 const MAX_RANKS: u32 = 65_536;
 const MAX_NODES: u32 = 4_096;
@@ -37,7 +37,7 @@ const PROCESS_WORDS: &[&str] = &[
 ];
 const JOB_WORDS: &[&str] = &["exits", "logs"];
 
-/// Returns the text of a comment, without `#` and the blank after it.
+/// Returns the text of a comment, without `#` and the space after it.
 fn comment(content: &str) -> String {
     let text = content.strip_prefix('#').unwrap_or(content);
     text.strip_prefix(' ').unwrap_or(text).to_owned()
@@ -47,7 +47,7 @@ fn comment(content: &str) -> String {
 ///
 /// # Errors
 ///
-/// Returns an error if the file contains mistakes: all of them, in the order of the file.
+/// Returns an error if the file contains mistakes. The error contains all mistakes, in the order of the file.
 pub fn parse(source: Arc<SourceFile>, name: &str) -> Result<Scenario, Vec<Diagnostic>> {
     let mut parser = Parser::new(&source, name);
     parser.file();
@@ -661,7 +661,7 @@ impl<'a> Parser<'a> {
                 let diagnostic = self.sink.error(span, format!("unknown role `{word}`"));
                 diagnostic.suggest(word, &layout::VERBS);
                 diagnostic.help(
-                    "write `send` for an action of the harness, `expect` for one of the implementation, or a role with a colon: A: (library \
+                    "write `send` for an action of the harness, `expect` for an action of the implementation, or a role with a colon: A: (library \
                      call), P: (process), J: (job)",
                 );
                 return None;
@@ -1128,7 +1128,7 @@ impl<'a> Parser<'a> {
             let token = Self::within(span, Span { start: at, end });
             at = layout::skip_blanks(content, end);
             let Some(equals) = self.text_at(token).find('=') else {
-                self.sink.error(token, "expected `name=VALUE`").help("write `<sp>` for a blank in a value");
+                self.sink.error(token, "expected `name=VALUE`").help("write `<sp>` for a space in a value");
                 continue;
             };
             let name = self.bare_name(Span { start: token.start, end: token.start + equals });

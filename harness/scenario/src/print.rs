@@ -9,7 +9,7 @@ use super::{ast::*, expr, layout};
 
 /// Indentation per level of `repeat`, and of continuation lines.
 const INDENT: usize = 2;
-/// Width of the longest verb and the blanks after it.
+/// Width of the longest verb and the spaces after it.
 const VERB_WIDTH: usize = 8;
 /// Maximum width of prose and of lists in the head.
 const MAX_WIDTH: usize = 120;
@@ -17,7 +17,7 @@ const MAX_WIDTH: usize = 120;
 /// Prints a scenario. Parsing the output returns the same tree, if the tree was parsed or if its templates were made by [`Template`]'s
 /// constructors.
 ///
-/// Verbs and roles are aligned two blanks after the longest list of ranks, and continuation lines are aligned with the text of their step.
+/// Verbs and roles are aligned two spaces after the longest list of ranks, and continuation lines are aligned with the text of their step.
 /// A blank line follows the head. Consecutive blank lines are merged.
 pub fn print(scenario: &Scenario) -> String {
     let mut printer = Printer {
@@ -213,7 +213,7 @@ impl Printer<'_> {
                 }
                 Statement::Let { name, value } => {
                     let text = text(&value.pieces, QuotingContext::Let);
-                    // A `#` after a blank would begin a comment.
+                    // A `#` after a space would begin a comment.
                     let blank = if text.starts_with('#') { "" } else { " " };
                     self.line(indent, &format!("let ${} ={blank}{text}", name.value), name.span);
                 }
@@ -247,7 +247,7 @@ impl Printer<'_> {
         let word = step.role.word(self.tests);
         let is_verb = layout::VERBS.contains(&word);
         line += &labelled(word, step.cites.as_ref(), !is_verb);
-        // The column at which the text of a step begins: two blanks after the longest verb, or after a role and `: `.
+        // The column at which the text of a step begins: two spaces after the longest verb, or directly after a role and `: `.
         let below = self.role_column + if is_verb { VERB_WIDTH } else { 3 };
         if is_verb {
             line = format!("{line:<width$}", width = self.role_column + VERB_WIDTH - 1 - indent);
@@ -336,7 +336,7 @@ fn values(all: &[(Spanned<String>, Template)]) -> String {
     all.iter().map(|(name, text)| format!(" {}={}", name.value, value_text(text))).collect()
 }
 
-/// Returns the value of a row, or of the result of a call. It is in braces if it contains blanks that separate tuples.
+/// Returns the value of a row, or of the result of a call. It is in braces if it contains spaces that separate tuples.
 fn value_text(value: &Template) -> String {
     let parts =
         |piece: &Piece| matches!(piece, Piece::Literal { bytes, quoted: false } if bytes.contains(&b' '));
@@ -469,19 +469,19 @@ enum QuotingContext {
     Line,
     /// A separate line.
     ContinuationLine,
-    /// A separate line in which leading blanks count.
+    /// A separate line in which leading spaces count.
     Value,
-    /// A separate line in which leading blanks do not count and nothing else needs quoting.
+    /// A separate line in which leading spaces do not count and nothing else needs quoting.
     Text,
     /// After `let`, possibly followed by a comment.
     Let,
-    /// Between blanks.
+    /// Between spaces.
     Word,
     /// Between quotation marks.
     Quotes,
     /// Between braces. The text may contain further pairs of braces.
     Braces,
-    /// Between parentheses and commas. Blanks at both ends are ignored, and a comment may follow.
+    /// Between parentheses and commas. Spaces at both ends are ignored, and a comment may follow.
     Argument,
 }
 

@@ -306,7 +306,7 @@ impl Scope {
         }
     }
 
-    /// Expands the tuples of a PMI-2 message into writes, split at each `<|>`. Unquoted blanks end a tuple, and semicolons within a tuple
+    /// Expands the tuples of a PMI-2 message into writes, split at each `<|>`. Unquoted spaces end a tuple, and semicolons within a tuple
     /// are doubled.
     fn tuples(&self, line: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
         let (mut writes, mut between) = (vec![Vec::new()], false);

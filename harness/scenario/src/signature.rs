@@ -19,19 +19,19 @@ pub enum Param {
     OutInts(Option<usize>),
     /// `const char *[]`: strings, written as "a|b".
     Strings,
-    /// `const char **[]`: for each command a NULL-terminated list of strings, written as "a,b|c".
+    /// `const char **[]`: for each command, a NULL-terminated list of strings, written as "a,b|c".
     Lists,
     /// `const int[]`: integers, written as "1|2".
     Ints,
-    /// `const PMI_keyval_t *[]`: for each command a vector, written as "key=value,key=value|key=value".
+    /// `const PMI_keyval_t *[]`: for each command, a vector, written as "key=value,key=value|key=value".
     Vectors,
     /// `const PMI_keyval_t[]`, written as "key=value,key=value".
     Vector,
-    /// `const MPID_Info *` of PMI-2: an array of structures, written as "key=value,key=value".
+    /// `const MPID_Info *` in PMI-2: an array of structures, written as "key=value,key=value".
     Info,
-    /// `const MPID_Info *[]` of PMI-2: for each command an array of structures, written as "key=value,key=value|key=value".
+    /// `const MPID_Info *[]` in PMI-2: for each command, an array of structures, written as "key=value,key=value|key=value".
     InfoVectors,
-    /// `const MPID_Info *[]` of PMI-2: for each pair a pointer to a structure, written as "key=value,key=value".
+    /// `const MPID_Info *[]` in PMI-2: for each pair, a pointer to a structure, written as "key=value,key=value".
     InfoPointers,
     /// NULL-terminated `char *[]`, written as "a,b".
     List,

@@ -21,7 +21,8 @@ use crate::visit;
 /// Fields whose values extend to the end of the line.
 const TRAILING_FIELDS: &[&str] = &["value", "msg"];
 
-/// Returns the prefix of the names of PMI-2 scenarios and fragments; empty for PMI-1.
+/// Returns the prefix of the names of scenarios and fragments in a dialect: `pmi2` and `separator` for PMI-2, and an empty string for
+/// PMI-1.
 pub(crate) fn dialect_prefix(dialect: Dialect, separator: &str) -> String {
     if dialect == Dialect::default() { String::new() } else { format!("pmi2{separator}") }
 }
@@ -38,7 +39,7 @@ impl Scenario {
     }
 }
 
-/// Returns the name in `dialect` of a scenario or fragment whose name in the first dialect of its head is `name`.
+/// Converts the name of a scenario or fragment into its name in `dialect`. `name` is the name in `first`, the first dialect of the head.
 pub(crate) fn name_in(name: &str, first: Dialect, dialect: Dialect) -> String {
     match name.rsplit_once("fragments/") {
         _ if dialect == first => name.to_owned(),
@@ -175,12 +176,12 @@ fn is_field(operation: &str, name: &str) -> bool {
         .any(|exchange| exchange.operation == operation && exchange.argument(name).is_some())
 }
 
-/// Returns the key of a field, with its number if it has one.
+/// Returns the key of a field, followed by `number` if the field is numbered.
 fn numbered_key(field: &protocol::Field, number: u64) -> String {
     if field.numbered { format!("{}{number}", field.key) } else { field.key.to_owned() }
 }
 
-/// Returns the name of a numbered field with this number.
+/// Returns the name of a numbered field, followed by `number`.
 fn numbered_name(field: &protocol::Field, number: u64) -> String {
     format!("{}{number}", field.name)
 }
@@ -247,7 +248,7 @@ fn targets_overlap(one: &StepTarget, other: &StepTarget) -> bool {
     }
 }
 
-/// Adds a tuple to a message. In frames, a blank in the value is part of the value.
+/// Adds a tuple to a message. In frames, a space in the value is part of the value.
 fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Template {
     value.iter().fold(message.tuples(&format!(" {key}=")), |mut message, piece| match piece {
         Piece::Literal { bytes, quoted: false } => {
@@ -623,7 +624,7 @@ impl Speller<'_> {
         key: &str,
         line: &Template,
     ) {
-        let message = format!("`{}` of {} has no field `{key}`", exchange.operation, self.dialect.title());
+        let message = format!("in {}, `{}` has no field `{key}`", self.dialect.title(), exchange.operation);
         let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
         self.sink.error(line.span, message).suggest(key, &known);
     }

@@ -51,7 +51,7 @@ pub struct Suite {
     behaviours: Behaviours,
 }
 
-/// Returns the files of the embedded suite, with their paths in it.
+/// Returns the files of the embedded suite, with their paths within the suite.
 pub fn embedded_files() -> &'static [(&'static Path, &'static [u8])] {
     static EMBEDDED_FILES: LazyLock<Vec<(&Path, &[u8])>> = LazyLock::new(|| {
         let mut all = Vec::new();
@@ -181,7 +181,7 @@ fn embedded_rows(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
 }
 
 impl EmbeddedScenario {
-    /// Returns whether `fits` accepts the name of any scenario in this file.
+    /// Returns whether `fits` accepts the name of at least one scenario in this file.
     fn has_scenario(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.names.iter().any(|name| fits(name))
     }
@@ -373,7 +373,7 @@ impl Suite {
         &self.behaviours
     }
 
-    /// Returns whether `fits` accepts the name of any scenario in this suite or in the embedded suite.
+    /// Returns whether `fits` accepts the name of at least one scenario in this suite or in the embedded suite.
     pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.names().any(fits)
     }

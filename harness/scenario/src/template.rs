@@ -36,7 +36,7 @@ impl Template {
         String::from_utf8(all).ok()
     }
 
-    /// Splits a line at its unquoted blanks. The values of the keys in `run_on` extend to the end of the line.
+    /// Splits a line at its unquoted spaces. The values of the keys in `run_on` extend to the end of the line.
     pub fn fields(&self, run_on: &[&str]) -> Vec<TemplateField> {
         split(&self.pieces, run_on).iter().map(|tuple| self.field(tuple)).collect()
     }

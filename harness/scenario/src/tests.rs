@@ -376,12 +376,12 @@ fn accepts_valid_scenarios(#[case] text: &str) {
 fn diagnostic_names_line_and_column() {
     assert_eq!(
         brief("0 send    a=é$x\n0 send    cmd=gte"),
-        ["t.pmi:5:14: `$x` is not bound", "t.pmi:6:15: warning: unknown command `gte` of PMI-1"]
+        ["t.pmi:5:14: `$x` is not bound", "t.pmi:6:15: warning: unknown command `gte` in PMI-1"]
     );
 }
 
 #[test]
-fn library_scenarios_swap_the_sides() {
+fn library_scenarios_swap_client_and_server() {
     let text = "# A.\nrequires a\ntests library\n0 expect  cmd=init pmi_version=$v:uint\n0 send    cmd=response_to_init rc=ok pmi_version=$v\n0 expect  <one of>\n  pass: <closes>\n0 send    <nothing>\n";
     assert_eq!(checked(&parsed("t", text).unwrap()), []);
     let of_server = text.replace("tests library\n", "").replace("<nothing>", "<silence>");
@@ -467,7 +467,7 @@ fn checks_arguments_of_fragments() {
 }
 
 #[test]
-fn argument_keeps_only_inner_blanks() {
+fn argument_keeps_only_inner_spaces() {
     let formatted =
         |text: &str| print(&parsed("t", &format!("# A.\nrequires a\n\nuse spawn({text})\n")).unwrap());
     let expected = formatted("program=a (b), n=<sp>1");
@@ -585,9 +585,9 @@ fn suite() -> Vec<(String, Arc<SourceFile>)> {
     suite::embedded_files().iter().filter_map(file).collect()
 }
 
-/// RFC 13 justifies a shared scenario only in PMI-1.
+/// A scenario that is shared by PMI-1 and PMI-2 must not cite RFC 13 as its reason in PMI-2.
 #[test]
-fn shared_scenarios_quote_no_rfc_in_pmi2() {
+fn shared_pmi2_scenarios_do_not_quote_rfc13() {
     let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is valid");
     let is_shared = |s: &&Arc<Scenario>| s.name.starts_with("pmi2/") && !s.source.path.contains("pmi2/");
     let summaries: Vec<String> = whole.scenarios.iter().filter(is_shared).map(|s| s.summary()).collect();
@@ -723,9 +723,9 @@ fn rules_become_requirements_of_the_dialect() {
 #[case::operation("0  send    maxes\n0  expect  ok\n", "PMI-2 has no operation `maxes`")]
 #[case::field(
     "0  send    put kvsname=k key=k value=v\n0  expect  ok\n",
-    "`put` of PMI-2 has no field `kvsname`"
+    "in PMI-2, `put` has no field `kvsname`"
 )]
-#[case::field_of_spawn("0  send    spawn nproc=2\n0  expect  ok\n", "`spawn` of PMI-1 has no field `nproc`")]
+#[case::field_of_spawn("0  send    spawn nproc=2\n0  expect  ok\n", "in PMI-1, `spawn` has no field `nproc`")]
 #[case::rule(
     "0  send    barrier\n0  expect[rfc13.value.empty] ok\n",
     "PMI-2 has no requirement with the rule `rfc13.value.empty`"
@@ -744,7 +744,7 @@ fn rejects_steps_that_a_dialect_cannot_express(#[case] steps: &str, #[case] mess
 }
 
 #[test]
-fn row_has_a_heading_outcomes_and_citations() {
+fn rows_set_headings_outcomes_and_citations() {
     let text = "# A.\nrequires $cites\n\n# The first,\n# in two lines.\nrow a cites={rfc13.get.value rfc13.abnf.s-get} how=rfc13.get.value\n\
                 row b cites=rfc13.error.rc-nonzero noted={cmd=get_result rc=fail}\n\nuse joined\n\
                 0  send    cmd=get kvsname=$kvs key=k\n0  expect[$how] <one of>\n      pass: cmd=get_result rc=ok\n      \
@@ -1051,7 +1051,7 @@ fn printed_expressions_keep_their_grouping() {
 }
 
 #[test]
-fn visitor_visits_and_changes_every_text() {
+fn visitor_visits_and_changes_every_template() {
     struct Count(usize, usize);
     impl<'a> visit::Visitor<'a> for Count {
         fn template(&mut self, text: &'a Template) {

@@ -33,7 +33,7 @@ pub(crate) enum HistoryRequest {
     Get(Vec<u8>),
     /// Enters the barrier of the whole group.
     Barrier,
-    /// Publishes the port of a name.
+    /// Publishes a name with its port.
     Publish(Vec<u8>, Vec<u8>),
     /// Looks up a name.
     Lookup(Vec<u8>),
@@ -57,7 +57,8 @@ pub(crate) enum HistoryResponse {
 pub(crate) struct History {
     /// The operations.
     pub(crate) operations: Vec<TimedOperation>,
-    /// The members of each group, with the time at which each member left or was ended, or [`UNANSWERED`] if it did not end.
+    /// The members of each group, with the time at which each member left or was terminated, or [`UNANSWERED`] for a member that did not
+    /// end.
     pub(crate) members: BTreeMap<u32, BTreeMap<Proc, u64>>,
     /// Groups in which subsets of the processes use separate barriers (PMI-1.2).
     pub(crate) partial_barriers: BTreeSet<u32>,

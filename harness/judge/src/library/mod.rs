@@ -92,7 +92,7 @@ struct LibraryProcess {
     has_unknown_exit: bool,
     /// True if the runner has instructed the process to exit.
     exiting: bool,
-    /// True if the process's end has been judged, or if the runner ended it.
+    /// True if the process's end has been judged, or if the runner terminated the process.
     end_judged: bool,
     /// True if no further step can apply to the process.
     skips_steps: bool,

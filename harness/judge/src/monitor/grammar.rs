@@ -200,7 +200,7 @@ impl Monitor {
                 }
                 // The draft does not define the server's response, if any.
                 self.lose_correlation(p, Unspecified::NotARequest);
-                // If the server ends this job, it may also end jobs that depend on it, such as a spawned job.
+                // If the server aborts this job, it may also abort jobs that depend on it, such as a spawned job.
                 for group in self.groups.values_mut() {
                     group.may_abort.get_or_insert(Unspecified::NotARequest);
                 }
@@ -228,7 +228,7 @@ impl Monitor {
         let (id, expected) = match error {
             // The value of a get extends to the end of the line, so an error there is an error in the value.
             DecodeError::Line(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
-                (ids::RFC13_ABNF_STRING, format!("blanks, tabs and visible characters ({error})"))
+                (ids::RFC13_ABNF_STRING, format!("spaces, tabs and visible characters ({error})"))
             }
             DecodeError::Line(MessageError::BadByte { at, .. })
                 if key_at(line, *at) == Some(b"kvsname".as_slice()) =>

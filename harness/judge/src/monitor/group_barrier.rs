@@ -31,7 +31,8 @@ impl MonitoredGroup {
         name.members.iter().copied().filter(|rank| entered(rank) < round).collect()
     }
 
-    /// Returns true if a member of this barrier has finalized or ended, so that the barrier may fail or end the program.
+    /// Returns true if a member of this barrier has finalized or ended. In that case, the barrier may fail, or the server may abort the
+    /// program.
     fn has_lost_member(&self, name: &GroupBarrierName) -> bool {
         let left_for_good = |rank: &u32| self.ranks.get(*rank).is_some_and(|r| r.finalized || r.is_gone);
         name.members.iter().any(left_for_good)

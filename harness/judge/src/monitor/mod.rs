@@ -103,7 +103,7 @@ impl Monitor {
             EventKind::Expected(_) => self.not_read.clear(),
             EventKind::JobExited { exit } => self.job_exited(*exit),
             EventKind::LeftUnread { proc } => self.rank(*proc).left_unread = true,
-            // The runner ends these processes now.
+            // The runner now terminates these processes.
             EventKind::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
             // From here on, the scenario may have caused the messages to the clients, so only the scenario judges them.
             EventKind::ToProxy { scripted, .. } => self.upstream_scripted |= scripted,

@@ -107,7 +107,7 @@ impl Monitor {
             return;
         }
         if !is_canonical {
-            // RFC 13 states only a SHOULD for accepting a different order, extra blanks or unknown keys, so a refusal breaks no MUST.
+            // RFC 13 states only a SHOULD for accepting a different order, extra spaces or unknown keys, so a refusal breaks no MUST.
             self.group(p.group).irregular_ranks.insert(p.rank);
             self.irregular = true;
         }
@@ -122,12 +122,12 @@ impl Monitor {
             // A server may fail to recognize the bytes as a message at all.
             self.irregular_sent(p);
         }
-        // Servers that read info may end a job if its count is invalid.
+        // Servers that read info may abort a job if its count is invalid.
         if message.raw("infokeycount").is_some() && message.number("infokeycount").is_none() {
             self.irregular_sent(p);
         }
         self.irregular |= !has_known_keys(row, message);
-        // Only the draft defines these requests, and only Slurm supports the ring. A server without them may end the job.
+        // Only the draft defines these requests, and only Slurm supports the ring. A server that does not support them may abort the job.
         let is_draft_only = row.is_draft_only() || message.is_request_part();
         if is_draft_only || row.operation == "ring" {
             self.irregular_sent(p);

@@ -338,7 +338,7 @@ pub struct Monitor {
     pub(crate) connections: Connections,
     /// True if the bytes of the event continue a message that began in an earlier event.
     pub(super) continues_message: bool,
-    /// True if bytes were sent on a connection that belongs to no process.
+    /// True if there was any activity on a connection that belongs to no process: bytes, a close, or a missing response.
     pub(super) has_stray_bytes: bool,
     /// True if the server writes tuples after values that extend to the end of the line. This has been reported.
     pub(super) appends_tuples: bool,
@@ -348,7 +348,7 @@ pub struct Monitor {
     pub(super) focus: Option<Vec<String>>,
     /// The versions that the connections have agreed on.
     pub(super) versions: BTreeSet<Version>,
-    /// The first version in a response that was higher than the offer.
+    /// The first version that a server chose although it was higher than the offer.
     pub(super) first_version: Option<Version>,
     pub(super) groups: BTreeMap<u32, MonitoredGroup>,
     /// The published names and their ports.
@@ -607,7 +607,7 @@ impl Monitor {
         self.forget_state(p, why);
     }
 
-    /// Records a request that servers may read in several ways. A server may end the program because of it.
+    /// Records a request that servers may read in several ways. A server may abort the program because of this request.
     pub(super) fn irregular_sent(&mut self, p: Proc) {
         self.irregular = true;
         self.allow_abort(p, Unspecified::AmbiguousRequest);
@@ -683,7 +683,7 @@ impl Monitor {
         if self.findings.len() >= FINDINGS_LIMIT || (self.upstream_scripted && party == PartyKind::Server) {
             return;
         }
-        // After bytes on a stray connection, all incorrect messages of the server are attributed to the stray connection.
+        // After activity on a stray connection, all incorrect messages from the server are attributed to the stray connection.
         let requirement = if self.has_stray_bytes && party == PartyKind::Server {
             ids::PMI_PORT_STRAYS_HARMLESS
         } else {

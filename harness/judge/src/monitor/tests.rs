@@ -399,8 +399,7 @@ fn judges_results_of_pmi2_responses(
     assert_eq!(all(2, &[&INITS_2[..], &joins, &[&request, &answer]].concat()), broken);
 }
 
-/// A process that repeats an unusable PMI_RANK from its environment is not at fault. A process that sends a different invalid rank is at
-/// fault.
+/// A process that repeats an unusable PMI_RANK from its environment is not at fault, but a process that sends a different invalid rank is.
 #[rstest]
 #[case::repeated("-1", &[])]
 #[case::other("many", &["pmi2.common.request-complete"])]
@@ -481,7 +480,7 @@ fn excuses_puts_before_the_kvsname_is_known() {
     assert_eq!(judged(events(&[&INITS[0][..], &lines].concat())), []);
 }
 
-/// Returns the requirements that a server of PMI-2 breaks.
+/// Returns the requirements that a PMI-2 server breaks in a job of `ranks` ranks with these lines.
 fn found(ranks: u32, lines: &[&str]) -> Vec<String> {
     let joins = (0..ranks).flat_map(|rank| {
         let [asks, answers] = INITS_2.map(|line| line.replacen('0', &rank.to_string(), 1));
@@ -584,7 +583,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
     let refused = "0 << cmd=info-putnodeattr-response;rc=1;";
     assert!(found(1, &[&long, refused]).is_empty());
     assert_eq!(found(1, &[put[0], refused]), ["pmi2.common.nodeattr"]);
-    // One of the two pending requests has no thrid, so the server may end the job.
+    // One of the two pending requests has no thrid, so the server may abort the job.
     let both = ["0 >> cmd=kvs-fence;", "0 >> cmd=job-getid;thrid=1;", "0 closed"];
     assert!(found(2, &both).is_empty());
     // Without a thrid, it is unknown which of two requests is answered.

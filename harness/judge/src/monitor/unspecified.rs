@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The reason why the standards leave a server's further behaviour open: whether it ends the program, and which values it stores. Findings
-/// that depend on this behaviour are not reported.
+/// The reason why the standards do not specify a server's further behaviour: whether it aborts the program, and which values it stores.
+/// Findings that depend on this behaviour are not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unspecified {
     /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft does not define this case.
@@ -15,9 +15,9 @@ pub enum Unspecified {
     RuleViolation,
     /// A client has sent a request that servers may read in several ways, or that some servers do not support.
     AmbiguousRequest,
-    /// A client has requested an abort. RFC 13, abort: the server ends the program.
+    /// A client has requested an abort. RFC 13, abort: the server terminates the program.
     Abort,
-    /// A client that left without finalize may have failed, and the server may then end the program.
+    /// A client that left without finalize may have failed, so the server may abort the program.
     LeftWithoutFinalize,
     /// A spawn request could not be read, so the group of a spawned process is unknown.
     Spawn,

@@ -12,19 +12,20 @@
 
 use core::arch::{asm, global_asm};
 
-/// File name of the agent; `agent::rank::NAME` in pmi-process.
+/// File name of the agent. Must equal `agent::rank::NAME` in pmi-process.
 const NAME: &[u8] = b"pmi-conform-agent";
-/// The runner's socket, in the parent of the agent's folder; `agent::SOCKET`.
+/// The runner's socket, in the parent of the agent's folder. Must equal `agent::SOCKET` after the slash.
 const SOCKET: &[u8] = b"/runner";
-/// The full agent, in the same folder; `agent::quick::FULL`.
+/// The full agent, in the agent's folder. Must equal `agent::quick::FULL` after the slash.
 const FULL: &[u8] = b"/full";
-/// Environment variable that contains the agent's path, for launchers that do not pass the path on; `agent::PATH_VARIABLE`.
+/// Environment variable that contains the agent's path, for launchers that do not pass the path on. Must equal `agent::PATH_VARIABLE`
+/// before the equals sign.
 const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
 
-/// Variables that describe the node of the process; `event::NODE_VARIABLES` and `event::LOCAL_SIZE_VARIABLE` in pmi-judge.
+/// Variables that describe the node of the process: `event::NODE_VARIABLES` and `event::LOCAL_SIZE_VARIABLE` in pmi-judge.
 const NODE_VARIABLES: [&[u8]; 3] = [b"SLURMD_NODENAME=", b"FLUX_URI=", b"MPI_LOCALNRANKS="];
 
-/// Exit status of an agent that has lost its runner; `agent::RUNNER_LOST_STATUS`.
+/// Exit status of an agent that has lost its runner. Must equal `agent::RUNNER_LOST_STATUS`.
 const RUNNER_LOST_STATUS: i32 = 123;
 /// Exit status after a signal that did not kill the process.
 const SURVIVED_STATUS: i32 = 124;
@@ -89,7 +90,7 @@ const MSG_NOSIGNAL: usize = 0x4000;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const EINTR: isize = -4;
-/// Entry of the auxiliary vector with the path of the executed program.
+/// Type of the auxiliary vector's entry for the path of the executed program.
 const AT_EXECFN: usize = 31;
 
 /// Makes a system call; a negative result is a negated error number.

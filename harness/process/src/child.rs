@@ -124,8 +124,7 @@ impl Child {
     }
 }
 
-/// A child with all processes that it starts. A variable in the environment marks each of them, and orphans become children of this
-/// process.
+/// A child and all processes that it starts. A variable in the environment marks each of them, and orphans become children of this process.
 pub struct Launch {
     /// The child itself.
     pub child: Child,
@@ -160,7 +159,7 @@ impl Launch {
         self.child.pid().as_raw_nonzero().get()
     }
 
-    /// Ends the remaining processes. `known` contains the ids of processes that have reported to the runner.
+    /// Kills the remaining processes of the launch. `known` contains the ids of processes that have reported to the runner.
     pub fn end(&mut self, known: &HashSet<i32>) {
         if std::mem::replace(&mut self.ended, true) {
             return;

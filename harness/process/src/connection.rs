@@ -15,9 +15,9 @@ use crate::observe::tcp::{self, Ends};
 /// cause.
 pub const READ_SIZE: usize = 64 * 1024;
 
-/// Maximum number of bytes that are left in the system; see [`UnreadBytes`].
+/// Maximum number of received bytes that are left in the system (see [`UnreadBytes`]).
 const MAX_LEFT_BYTES: usize = 4096;
-/// Maximum number of messages that are left in the system; see [`NonBlockingStream::leave_short_messages`].
+/// Maximum number of received messages that are left in the system (see [`NonBlockingStream::leave_short_messages`]).
 pub const MAX_LEFT_MESSAGES: usize = 16;
 
 /// Maximum space in bytes that the system accounts for a short message. Most of it is overhead.
@@ -191,7 +191,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Returns the number of bytes that the other side has not taken from the system; `None` if this is not known.
+    /// Returns the number of bytes that the other side has not taken from the system; `None` if this number is unknown.
     pub fn unread_bytes(&self) -> Option<usize> {
         let under_way = unread_bytes(&self.fd)?;
         // Bytes that have arrived over TCP are no longer counted here, whether they have been read or not.
@@ -321,7 +321,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Ends the connection, also for other processes that hold this end open.
+    /// Shuts down the connection, even if other processes hold this end open.
     pub fn shut_down(&self) {
         // A descriptor that is not a socket, or a connection that has ended, only needs to be closed.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
@@ -345,7 +345,8 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Returns the number of bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`); `None` if this is not known.
+/// Returns the number of bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`); `None` if this number is
+/// unknown.
 pub fn unread_bytes(fd: impl AsFd) -> Option<usize> {
     #[expect(unsafe_code, reason = "rustix has no safe wrapper for this call")]
     // SAFETY: TIOCOUTQ writes one int to its argument, which the getter provides.

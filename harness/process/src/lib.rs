@@ -1,7 +1,7 @@
 //! Processes and their connections, without regard to their purpose: starting, reaping, output, signals, and observation from outside.
 //!
 //! - [`agent`]: programs of the harness that other programs start, as a rank or to load a library
-//! - [`child`]: starting and reaping child processes, and ending them with all their descendants
+//! - [`child`]: starting and reaping child processes, and killing them with all their descendants
 //! - [`connection`]: a connection that queues the bytes that could not be written yet
 //! - [`descriptors`]: the limit for open descriptors
 //! - [`inherited`]: passing a connection to a process at its start

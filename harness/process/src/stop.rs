@@ -1,4 +1,4 @@
-//! Signals that request this process to end.
+//! Signals that ask this process to exit.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};

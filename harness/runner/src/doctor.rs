@@ -183,7 +183,8 @@ fn printed(events: &[Event]) -> String {
     last.iter().map(|line| format!("\n{line}")).collect()
 }
 
-/// Describes the crash in a probe. Without a crash, describes the probe's most severe finding whose severity is at least `least`, if any.
+/// Describes the crash in a probe or, without a crash, the probe's most severe finding of at least severity `least`. Returns `None` if
+/// there is neither.
 fn worst_finding(suite: &Suite, outcome: &ScenarioOutcome, least: Severity) -> Option<String> {
     if let Some((name, signal)) = &outcome.crashed {
         return Some(format!("{name} died of signal {signal}"));
@@ -362,7 +363,7 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
     });
 }
 
-/// Probes an optional operation. Also returns whether it is supported, if the probe could determine that.
+/// Probes an optional operation. Also returns whether the operation is supported, if the probe could determine this.
 fn optional(
     prober: Prober<'_>,
     dialect: Dialect,

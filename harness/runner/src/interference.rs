@@ -45,7 +45,7 @@ pub(crate) struct ConcurrentScenarios {
     exclusive_lock: RwLock<()>,
     /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
-    /// True if a failure is not examined when another scenario has already shown the same failure while it was played alone.
+    /// True if failures that another scenario has already shown while played alone are not examined again.
     examines_once: bool,
     /// Requirements and symptoms of failures seen while no other job was running.
     seen_alone: Mutex<HashSet<(String, String)>>,
@@ -58,8 +58,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConcurrentScenarios {
-    /// Creates the state of a run that has not started any scenario yet. If `examines_once` is true, a failure that another scenario has
-    /// already shown while it was played alone is not examined.
+    /// Creates the state of a run that has not started any scenario yet. If `examines_once` is true, failures that another scenario has
+    /// already shown while played alone are not examined again.
     pub(crate) fn new(examines_once: bool) -> Self {
         Self { examines_once, ..Self::default() }
     }
@@ -79,8 +79,9 @@ impl ConcurrentScenarios {
     }
 
     /// Replays a failed scenario alone, and then with the scenarios in `beside`, which ran at the same time, to find out whether they
-    /// interfere. `name` is the name of the failed scenario, and `fails` plays it. `play` plays any scenario of the run, and `names`
-    /// returns its name. Returns the results as events, or no events if the scenario also fails alone.
+    /// interfere. `name` is the name of the failed scenario, and `fails` plays that scenario. `play` plays a scenario of the run by its
+    /// index, and `names` returns a scenario's name by its index. Returns the results as events, or no events if the scenario also fails
+    /// alone.
     pub(crate) fn examine(
         &self,
         name: &str,

@@ -31,7 +31,7 @@ pub(crate) type PlayResult = Result<(ScenarioOutcome, Duration), (Verdict, Strin
 pub enum Iut {
     /// The in-memory reference server.
     Memory(Config),
-    /// A process manager in real processes.
+    /// A process manager in real processes, and the environment of its launches.
     Processes(Box<Implementation>, LaunchEnvironment),
     /// A PMI library, the claims about its optional operations, and a flag that ends the run immediately.
     Library(Box<Library>, BTreeMap<Capability, bool>, Arc<AtomicBool>),
@@ -80,7 +80,7 @@ impl Iut {
         }
     }
 
-    /// Returns whether the processes of the implementation's jobs relay their connections.
+    /// Returns whether agents relay the connections of the implementation's jobs.
     pub fn is_relayed(&self) -> bool {
         matches!(self, Self::Processes(_, environment) if environment.listen.is_some())
     }
@@ -171,8 +171,8 @@ impl Iut {
     }
 
     /// If the launcher has ended without starting the processes, returns the number of processes that it can start: one per node, or all
-    /// processes if the words of `launch` are omitted. Returns `None` for a bare proxy, whose launcher is ours: its end says nothing about
-    /// the proxy.
+    /// processes if the words of `launch` are omitted. Returns `None` for a bare proxy: its launcher belongs to the harness, so the
+    /// launcher's end says nothing about the proxy.
     fn starts_fewer(
         &self,
         suite: &Suite,

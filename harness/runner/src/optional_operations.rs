@@ -40,7 +40,7 @@ pub(crate) struct OptionalOperations {
 }
 
 impl OptionalOperations {
-    /// Returns the verdict and the reason of a scenario that is not played against this implementation.
+    /// Returns the verdict and the reason if a scenario is not played against this implementation.
     pub(crate) fn exclusion(
         &self,
         suite: &Suite,
@@ -97,7 +97,7 @@ fn accepts_only_one_based_arguments(prober: Prober<'_>) -> bool {
     !takes(from_zero) && takes(&from_zero.replace("arg0=", "arg1="))
 }
 
-/// Determines which optional operations are supported, from the claims or else by probing each one.
+/// Determines which optional operations are supported: from the claims, or by a probe of each operation without a claim.
 pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> OptionalOperations {
     let iut = prober.iut;
     let mut operations = OptionalOperations::default();
@@ -324,7 +324,7 @@ fn loses_spawned(prober: Prober<'_>, dialect: Dialect) -> bool {
         })
 }
 
-/// Returns the evidence that a server does not accept an offer of PMI-2, or `None` if it accepts.
+/// Returns the evidence that a server does not accept an offer of PMI-2, or `None` if the server accepts it.
 fn speaks_no_pmi2(prober: Prober<'_>) -> Option<String> {
     let outcome = prober.outcome(include_str!("probes/pmi2.pmi"))?;
     match support(&outcome, Capability::Spawn, b"cmd=init") {
@@ -435,8 +435,8 @@ pub(crate) fn initialization(api: Dialect, served: bool) -> &'static str {
     })
 }
 
-/// Probes a library that sends nothing on its PMI_FD. Returns `None` if it does send bytes, crashes or hangs; otherwise the error of its
-/// initialization, if it failed.
+/// Probes whether a library sends nothing on its PMI_FD. Returns `None` if the library sends bytes, crashes or hangs. Otherwise, the inner
+/// value is the error of the library's initialization; it is `None` if the initialization succeeded.
 fn probe_wire_use(prober: Prober<'_>, api: Dialect) -> Option<Option<String>> {
     let outcome = prober.outcome(initialization(api, false))?;
     let is_silent = !outcome.events.iter().any(|e| matches!(e.kind, EventKind::ToServer { .. }));
@@ -465,7 +465,7 @@ fn fails_under_its_manager(prober: Prober<'_>, api: Dialect, server: &Implementa
     Some(format!("the library's processes are singletons under {}: {apart}{option}", server.label))
 }
 
-/// Returns the error of a failed initialization: the first call of a process failed, or the process ended during it.
+/// Returns the error if the initialization failed: the first call of a process failed, or the process ended during that call.
 pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     // Processes in their first call.
     let mut initializing = BTreeSet::new();
@@ -482,7 +482,7 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
             Some(format!("the process ended with {exit}"))
         }
         EventKind::Ended { proc, ours: false } if initializing.remove(proc) => {
-            Some("the process manager ended the process".to_owned())
+            Some("the process manager killed the process".to_owned())
         }
         _ => None,
     })

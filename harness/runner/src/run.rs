@@ -538,7 +538,7 @@ fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &RunOpti
     ScenarioResult { verdict, reason: Some(reason), ..empty_result(scenario, options) }
 }
 
-/// Returns the result of a scenario before any of its attempts.
+/// Returns the initial result of a scenario, before its first attempt.
 fn empty_result(scenario: &Scenario, options: &RunOptions) -> ScenarioResult {
     ScenarioResult {
         scenario: scenario.name.clone(),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_deviations_name_scenarios() {
+    fn recorded_deviations_refer_to_known_scenarios() {
         let suite = embedded().expect("the embedded suite is valid");
         let (mut files, mut unknown) = (0, Vec::new());
         for folder in golden::folders() {

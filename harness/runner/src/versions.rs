@@ -105,7 +105,7 @@ const V2_0: &str = "cmd=init pmi_version=2 pmi_subversion=0";
 const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
 const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 
-/// Text in place of the response to a request that is not sent, because it would do harm.
+/// Text in place of the response to a request that is not sent because the request would do harm.
 const NOT_SENT: &str = "not asked";
 
 /// An offer of two versions in one message. It kills slurmstepd.
@@ -316,8 +316,8 @@ fn program_responses(offered: Version) -> Vec<(String, String)> {
     all
 }
 
-/// Returns the table of a program or a library, or `None` if it sends no valid offer. `scenario` returns the scenario that plays a response,
-/// or the one that plays none. `reaction` describes the behaviour after the response.
+/// Returns the table of a program or a library, or `None` if it sends no valid offer. `scenario` returns the scenario that sends the given
+/// response, or the scenario without a scripted response if its argument is `None`. `reaction` describes the behaviour after the response.
 fn of_responses(
     prober: Prober<'_>,
     step: RowCallback<'_>,

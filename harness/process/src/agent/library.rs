@@ -1,6 +1,6 @@
 //! The agent that loads a library and makes the calls that the runner orders.
 //!
-//! Standard input is a socket, which carries orders and reports. If the library exits, crashes or hangs, the runner observes it. Memory
+//! Standard input is a socket, which carries orders and reports. If the library exits, crashes or hangs, the runner observes this. Memory
 //! that is passed to the library is never freed, because the library may have kept a pointer.
 
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
@@ -22,7 +22,7 @@ use pmi_scenario::signature::{self, Param};
 
 /// The value of each byte of a buffer before the call.
 const FILL_BYTE: u8 = 0xa5;
-/// The value of an integer before the call, which no library would return.
+/// The value of each output integer before the call. No library would return this value.
 const UNSET_INT: i32 = -0x5a5a_5a5b;
 /// Number of bytes before and after each buffer, which a library must not change.
 const GUARD_SIZE: usize = 4096;

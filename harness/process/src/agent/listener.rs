@@ -187,8 +187,8 @@ impl AgentListener {
         self.pending.keys().copied().collect()
     }
 
-    /// Reads from the pending connection `id`. After the introduction, the connection belongs to the caller. After any other message, it is
-    /// closed.
+    /// Reads from the pending connection `id`. After the introduction, the connection belongs to the caller. After any other message, the
+    /// connection is closed.
     pub fn receive_hello<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) -> Option<(Hello, Channel)> {
         let PendingAgent { channel, unverified_address: unknown, .. } = self.pending.get_mut(&id)?;
         channel.receive();

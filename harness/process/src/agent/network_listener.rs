@@ -18,7 +18,7 @@ const MAX_REJECTIONS_REPORTED: usize = 10;
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     address: IpAddr,
-    /// The allowed ports; `None` allows any.
+    /// The allowed ports; `None` allows any port.
     ports: Option<RangeInclusive<u16>>,
     /// The path of the agent on the machines where the processes run.
     pub agent: PathBuf,

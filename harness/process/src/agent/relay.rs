@@ -150,10 +150,10 @@ struct Relay {
     runner_key: ReactorKey,
     /// The connection of the process, until it is closed.
     pmi: Option<RelayedPmi>,
-    /// The process at the other end of `pmi`, until that process has ended.
+    /// The process at the other end of `pmi`; `None` after that process has ended.
     peer: Option<(ForeignProcess, ReactorKey)>,
     buffer: Vec<u8>,
-    /// Number of orders to write and to close that have been carried out.
+    /// Number of write and close orders that have been carried out.
     executed_orders: u64,
     /// Number of executed orders that have been reported to the runner.
     reported: u64,

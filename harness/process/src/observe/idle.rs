@@ -117,7 +117,7 @@ pub struct PollCount {
 
 impl PollCount {
     /// Returns the number of times that every thread with a time limit has begun to wait since the count began. Returns 0 if any thread is
-    /// running or was created since then, or if no thread has a limit.
+    /// running or was created since then, or if no thread waits with a time limit.
     pub fn rounds(&mut self, pids: &[i32]) -> u64 {
         let mut least = None;
         for pid in pids {
@@ -273,8 +273,8 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
     internet.values().all(|(here, there)| {
         let other = (*there, *here);
         let is_among = among.contains(&other);
-        // A query through one end returns the state of the other end. If the other end belongs to these processes as well, its own turn
-        // queries this end.
+        // A query through one end returns the state of the other end. If the other end belongs to these processes as well, this end is
+        // queried when the other end is examined.
         let queries = [Some((*here, *there)), (!is_among).then_some(other)];
         (is_among || peers.connections.contains(&other))
             && queries.into_iter().flatten().filter_map(tcp::find_peer).all(|end| end.in_transit == 0)
@@ -318,7 +318,7 @@ fn other_end(socket: &OwnedFd) -> Option<ConnectionEnd> {
 enum ThreadWait {
     /// The thread waits for an event, without a time limit.
     Endless,
-    /// The thread waits for an event or a time, or for a time alone.
+    /// The thread waits for an event with a timeout, or just sleeps.
     Limited,
     /// The thread does not wait, or waits for something else.
     None,

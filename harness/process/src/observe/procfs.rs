@@ -14,7 +14,7 @@ const PAGE_SIZE: usize = 4096;
 /// Maximum length of a line in a file of short lines.
 const LONGEST_LINE: usize = 1024;
 
-/// Returns a file's text. Invalid UTF-8 is replaced, because several files contain a process's name, which may be any bytes.
+/// Returns a file's text. Invalid UTF-8 is replaced, because several files contain a process's name, which may consist of arbitrary bytes.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     // With enough room, a single read is sufficient.
     let mut bytes = Vec::with_capacity(4096);
@@ -90,7 +90,7 @@ pub fn is_exiting(pid: Pid) -> bool {
 /// The content of `/proc/PID/stat`, see proc_pid_stat(5).
 pub struct Stat {
     text: String,
-    /// The position of the name, which may contain blanks and parentheses.
+    /// The position of the name, which may contain spaces and parentheses.
     name: std::ops::Range<usize>,
 }
 

@@ -41,14 +41,16 @@ struct LaunchRegistry {
 
 static REGISTRY: Mutex<Option<LaunchRegistry>> = Mutex::new(None);
 
-/// Calls `with` with the registry. The registry is used even after a panic of another thread, because a panic leaves it consistent.
+/// Calls `with` with the registry. The registry is used even after another thread has panicked, because a panic leaves the registry
+/// consistent.
 fn registry<T>(with: impl FnOnce(&mut LaunchRegistry) -> T) -> T {
     let mut guard: MutexGuard<'_, Option<LaunchRegistry>> =
         REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     with(guard.get_or_insert_default())
 }
 
-/// Starts and registers a launcher. `start` also returns its process id. No thread searches for orphans before the launcher is registered.
+/// Starts a launcher with `start`, whose second result is the launcher's process id, and registers the launcher. No thread searches for
+/// orphans before the launcher is registered.
 pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
     registry(|all| {
         let started = start()?;
@@ -57,9 +59,9 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
     })
 }
 
-/// Handles a launcher that has ended and been reaped. Orphans with the mark of this launch are ended immediately: [`end_all`] may have
-/// missed one, because a process has no readable environment while it starts another program. Orphans without a mark, because their
-/// environment was cleared, are ended once every launch that may have left them is over.
+/// Handles a launcher that has ended and been reaped. Orphans with the mark of this launch are killed immediately: [`end_all`] may have
+/// missed one, because a process has no readable environment while it starts another program. Orphans whose environment was cleared have no
+/// mark. They are killed once every launch that may have left them is over.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         all.launches.remove(&launcher);
@@ -286,7 +288,7 @@ pub fn orphans(mark: &str) -> Vec<i32> {
     marked_orphans(mark, 0).into_iter().flat_map(descendants).collect()
 }
 
-/// Ends the processes of a run without a launcher.
+/// Kills the remaining processes of a run that has no launcher.
 pub fn end_orphans_of(mark: &str) {
     if !marked_orphans(mark, 0).is_empty() {
         end_all(mark, 0, &HashSet::new());
@@ -347,7 +349,7 @@ fn reap(pids: &mut HashSet<i32>) {
     });
 }
 
-/// Ends every process of a run and reaps the orphans. `known` contains the ids of processes that have reported to the runner.
+/// Kills every process of a run, and reaps the orphans. `known` contains the ids of processes that have reported to the runner.
 pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     let me = procfs::own_pid();
     let mut orphans = HashSet::new();
@@ -358,7 +360,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
             alive.extend(descendants(*root));
         }
         orphans.extend(adopted);
-        // The id of a process that has reported may have been reused since, so only descendants of this process are ended.
+        // The id of a process that has reported may have been reused since, so only descendants of this process are killed.
         alive.extend(known.iter().filter(|pid| is_descendant(**pid, me)));
         alive.remove(&me);
         for pid in &alive {
@@ -371,7 +373,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     });
 }
 
-/// Ends all descendants of this process and reaps its children, except `launcher`, which is reaped through its handle.
+/// Kills all descendants of this process and reaps its children, except `launcher`, which is reaped through its handle.
 pub fn end_descendants(launcher: i32) {
     let me = procfs::own_pid();
     wait_until_gone(|| {
@@ -471,7 +473,8 @@ mod tests {
         assert_eq!(value_in(b"CARRIED_ALSO=yes\0", "CARRIED"), None);
     }
 
-    /// The kernel takes a long time to copy so many arguments and variables, during which the environment reads as empty.
+    /// The kernel takes a long time to copy the many arguments and variables of this test. During that time, the environment reads as
+    /// empty.
     #[test]
     fn environment_is_read_while_a_program_starts() {
         let script = "import os, sys\n\
@@ -492,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_process_with_any_bytes_in_its_name() {
+    fn finds_process_with_arbitrary_bytes_in_its_name() {
         let script = r"printf '\377) Z' >/proc/$$/comm && echo named && read line";
         let mut command = std::process::Command::new("sh");
         let pipes = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());

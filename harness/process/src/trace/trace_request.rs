@@ -31,7 +31,7 @@ pub(super) fn with_tracer<T>(connection: RawFd, tracer: i32, play: impl FnOnce()
     play()
 }
 
-/// Makes a command request to be traced when it starts, if there is a tracer.
+/// Prepares a command: if there is a tracer, the command's process requests tracing when it starts.
 pub(crate) fn prepare(command: &mut Command) {
     let Some((connection, tracer)) = TRACER.get() else { return };
     #[expect(unsafe_code, reason = "a process must request tracing before it executes its own program")]
@@ -49,7 +49,7 @@ pub fn is_wanted() -> bool {
     TRACER.get().is_some()
 }
 
-/// Requests tracing of a running process of a daemon, if there is a tracer. The tracer reports whether the system allows it.
+/// Requests tracing of a running daemon process, if there is a tracer. The tracer reports whether the system allows it.
 pub fn trace_daemon(pid: i32) {
     let Some((connection, _)) = TRACER.get() else { return };
     #[expect(unsafe_code, reason = "the connection belongs to a caller in this thread")]
@@ -58,7 +58,7 @@ pub fn trace_daemon(pid: i32) {
     request(tracer, pid);
 }
 
-/// Requests the tracer to trace this process, and waits for the response.
+/// Asks the tracer to trace this process, and waits for the response.
 fn request_trace(tracer: BorrowedFd<'_>, pid: i32) {
     #[expect(unsafe_code, reason = "rustix has no wrapper that takes a process id")]
     // SAFETY: the call takes only numbers. It allows a sibling to trace this process, on systems where only ancestors may trace.

@@ -65,7 +65,7 @@ pub fn main() -> u8 {
         let (report, mut connection) = trace()?;
         connection.write_all(&serde_json::to_vec(&report)?)
     };
-    // The error cannot be reported to any other process.
+    // Standard error is /dev/null and the connection may be broken, so only the exit status signals the failure.
     if run().is_ok() { 0 } else { 125 }
 }
 
@@ -162,7 +162,7 @@ impl TraceState {
     }
 
     /// Handles the death of a process. The cause of the death is the last fault with this signal, or else the last such signal that the
-    /// process has sent itself. A process that catches a fault may end itself with the same signal.
+    /// process has sent itself. A process that catches a fault may kill itself with the same signal.
     fn died(&mut self, thread: i32, signal: i32) {
         let Some(all) = self.ended(thread).filter(|_| self.reported.snapshots.len() < MAX_SNAPSHOTS) else {
             return;

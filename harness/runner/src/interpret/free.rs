@@ -63,7 +63,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Plays the steps of the ranks that need not wait, and returns whether there were any.
+    /// Plays the steps of the ranks that need not wait, and returns whether any step was played.
     fn play_ready(&mut self) -> Result<bool, WalkEnd> {
         let ranks: Vec<Proc> = self.deferred.keys().copied().collect();
         let mut has_played = false;

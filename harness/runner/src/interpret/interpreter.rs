@@ -136,7 +136,7 @@ impl<'a> Interpreter<'a> {
         EarlyEnd
     }
 
-    /// Orders all processes to end, and reads the remaining messages until the job has ended. If nothing happens for the time `settled`,
+    /// Orders all processes to exit, and reads the remaining messages until the job has ended. If nothing happens for the time `settled`,
     /// returns the proof that the job does not end.
     pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
@@ -172,7 +172,7 @@ impl<'a> Interpreter<'a> {
         None
     }
 
-    /// Ends a job that does not end on its own, and records the processes that were still running.
+    /// Terminates a job that does not end on its own, and records the processes that were still running.
     pub(super) fn end_job(&mut self, proof: SilenceProof, waited: Duration) {
         let (procs, names) = self.party.still_running();
         let waited_ms = waited.as_millis() as u64;
@@ -182,7 +182,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Orders all started processes to end.
+    /// Orders all started processes to exit.
     pub(super) fn release(&mut self) {
         for p in self.recorder.judge.started_processes() {
             if self.dismissed.insert(p) {

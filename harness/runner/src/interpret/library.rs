@@ -52,7 +52,7 @@ pub fn play(
     let mut interpreter = Interpreter::new(scenario, &mut party, limits, recorder);
     let mut manager =
         LibraryManager::new(scenario, library.server.is_some()).map_err(|error| error.to_string())?;
-    // A library without a process manager might never receive the name of its keyval space in a message.
+    // A library without a process manager might never receive the name of its keyval space in a message, so the name is bound here.
     interpreter.scope.set("kvs", format!("{KVS_PREFIX}-0").into_bytes());
     interpreter.scope.set_agent(manager.server.agent(1));
     interpreter.manager = Some(manager);

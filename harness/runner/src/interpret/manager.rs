@@ -27,7 +27,7 @@ pub(super) struct LibraryManager {
     pub(super) rules: BTreeMap<Proc, Vec<ResponseRule>>,
 }
 
-/// A rule for the response to each request of the same form.
+/// A rule that defines the response to each request that matches `request`.
 pub(super) struct ResponseRule {
     pub(super) request: Vec<Template>,
     pub(super) responses: Vec<ManagerResponse>,
@@ -70,7 +70,7 @@ impl LibraryManager {
         Ok(manager)
     }
 
-    /// Returns the new actions of the reference server.
+    /// Returns the reference server's new actions as events.
     pub(super) fn take_events(&mut self) -> Vec<EventKind> {
         let mut all = Vec::new();
         while let Incoming::Event(kind) = self.server.next(Instant::now(), SilenceMeaning::Expected) {

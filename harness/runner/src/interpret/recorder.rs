@@ -19,7 +19,7 @@ pub trait RunWatcher {
     /// Receives the proof that no message arrived for a step, and the time that the step waited. Returns false if the implementation may be
     /// waiting for the harness.
     fn received_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
-    /// Receives an order to the upstream of a proxy.
+    /// Receives a command that is about to be sent to a proxy's upstream.
     fn ordered(&mut self, command: &UpstreamCommand);
 }
 

@@ -16,7 +16,7 @@ use super::walk::{Fragments, skip_all, walk};
 use crate::party::proxy::UpstreamCommand;
 use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
-/// Time that an implementation has to end on its own after it has hung.
+/// Time in which an implementation that has hung may still exit on its own.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
 /// Interval at which events are processed during a `wait` step.
@@ -151,7 +151,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Handles the connection of a process that ends. Responses in transit are read first.
+    /// Records that the runner orders the end of a process, unless this was already recorded.
     fn dismiss(&mut self, p: Proc) {
         if self.dismissed.insert(p) {
             self.recorder.record(EventKind::Ended { proc: p, ours: true });

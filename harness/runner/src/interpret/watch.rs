@@ -20,7 +20,7 @@ const MIN_START_TIME: Duration = Duration::from_secs(5);
 /// delay.
 const SETTLE_TIME: Duration = Duration::from_millis(150);
 
-/// Maximum time until a server that ends has closed all connections.
+/// Maximum time for a server that is exiting to close all connections.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
 
 /// Upper bound for the maximum lengths that a server announces, because the runner should not send longer values.
@@ -87,8 +87,8 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// If some connections have ended and others have not, waits to see whether the server ends those too before the runner closes them.
-    /// Without this wait, the order of the requests would be unknown.
+    /// If some connections have ended and others have not, waits to see whether the server closes the others too, before the runner closes
+    /// them. Without this wait, the order of the requests would be unknown.
     fn wait_for_closes(&mut self) {
         let judge = &self.recorder.judge;
         let started = judge.started_processes();

@@ -138,7 +138,7 @@ impl RoundResults {
         self.seconds.entry(phase).or_default().push(time.as_secs_f64());
     }
 
-    /// Returns the medians.
+    /// Returns the combined results of all rounds.
     pub fn finish(self, ranks: u32) -> Measurement {
         Measurement {
             ranks,

@@ -116,7 +116,7 @@ impl MeasuredJob {
         self.judged.as_ref().map_or(0, |judged| judged.events.len() as u64)
     }
 
-    /// Returns the findings of a judged job about events with this number or a higher one, each with its messages.
+    /// Returns the findings of a judged job about event number `first` and later events, and the messages of each finding.
     pub(super) fn findings(self, first: u64) -> (Vec<Finding>, Vec<Vec<String>>) {
         let Some(JudgedEvents { judge, events }) = self.judged else { return Default::default() };
         let ScenarioOutcome { events, mut findings, .. } = judge.finish(events);
@@ -221,7 +221,7 @@ impl MeasuredJob {
         }
     }
 
-    /// Makes every rank join; returns the time until it can make other requests.
+    /// Makes every rank join. Returns the time until all ranks can make other requests.
     pub(super) fn join(&mut self) -> Result<Duration, MeasureError> {
         let offered = self.join_ranks(0)?;
         let put = by_operation(self.plan.dialect.framing(), "put");

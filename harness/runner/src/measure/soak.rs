@@ -80,7 +80,7 @@ pub fn soak(
     // Before the first barrier, a get may find nothing.
     job.each_accepted(MeasuredPhase::Barrier, 1, &|_, _| MeasuredRequest::Barrier)?;
     let per_round = u64::from(ranks * (REQUESTS_PER_ROUND + 1));
-    // Findings about the start are left to the suite.
+    // Findings about the start of the job are ignored here, because the suite reports them.
     let first = job.event_count();
     let rounds = load.requests.div_ceil(per_round).max(1);
     let put_rounds = rounds.div_ceil(PUT_PART);

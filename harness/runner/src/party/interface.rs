@@ -58,7 +58,7 @@ pub trait Party {
     fn hold(&mut self, _requests: Vec<String>) {}
     /// Sends a command to the upstream of a proxy.
     fn upstream(&mut self, _command: UpstreamCommand) {}
-    /// Returns the processes whose bytes the implementation has not read completely.
+    /// Returns the processes from which the implementation has unread bytes.
     fn unread(&self) -> Vec<Proc> {
         Vec::new()
     }
@@ -71,8 +71,8 @@ pub trait Party {
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
         (Vec::new(), Vec::new())
     }
-    /// Ends all remaining processes of the job, through the launcher if possible. Returns the actions taken, and the launcher's output that
-    /// was not reported yet.
+    /// Terminates all remaining processes of the job, through the launcher if possible. Returns the actions taken, and the launcher's
+    /// output that was not reported yet.
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }

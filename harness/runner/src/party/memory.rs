@@ -149,7 +149,7 @@ impl MemoryParty {
         }
     }
 
-    /// Ends `procs`, as the server does when a job fails with `status`.
+    /// Terminates `procs`, as the server does when a job fails with `status`.
     fn end_by_server(&mut self, procs: Vec<Proc>, status: i32) {
         for proc in procs {
             self.queue.push_back(EventKind::ClosedByServer { proc });

@@ -61,7 +61,7 @@ pub(crate) trait Host {
     /// Identifies the process of a connection by its first line, and returns the response; `None` if it belongs to no process.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
 
-    /// Returns the required number of the process's descriptor; `None` allows any.
+    /// Returns the required number of the process's descriptor; `None` allows any number.
     fn descriptor(&mut self, _p: Proc) -> Option<i32> {
         None
     }

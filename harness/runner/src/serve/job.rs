@@ -196,8 +196,8 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Starts `ranks` processes and serves until all have ended, as [`run`](Self::run) does. Also waits for reports from programs that the
-    /// job's processes start as their process manager.
+    /// Starts `ranks` processes and serves them until all have ended, as [`run`](Self::run) does. Also waits for reports from programs that
+    /// the job's processes start as their process manager.
     pub(crate) fn run_with_agents(
         mut self,
         listener: Option<AgentListener>,
@@ -212,7 +212,7 @@ impl<H: Host> Job<H> {
         self.run(ranks)
     }
 
-    /// Starts `ranks` processes and serves until all have ended. Returns the exit status of the job, and the host.
+    /// Starts `ranks` processes and serves them until all have ended. Returns the exit status of the job, and the host.
     pub(crate) fn run(mut self, ranks: u32) -> (io::Result<i32>, H) {
         let done = self.begin(ranks).and_then(|()| self.serve());
         self.finish(done)
@@ -613,7 +613,7 @@ impl<H: Host> Job<H> {
         self.act()
     }
 
-    /// Ends the process managers that processes have started, when they have no connection left.
+    /// Stops the process managers that processes have started, once no process has a connection left.
     fn end_managers(&mut self) {
         if self.processes.iter().all(|process| process.connection.is_none()) {
             self.listener.iter_mut().for_each(Listener::end_idle_managers);

@@ -102,12 +102,12 @@ impl Listener {
         Ok(Some(args))
     }
 
-    /// Ends a process manager whose connection was rejected, because it is not needed.
+    /// Stops a process manager whose connection was rejected, because it is not needed.
     pub(super) fn dismiss(&mut self, pending: u64) {
         self.end_managers(1, |number| number == pending);
     }
 
-    /// Ends the process managers whose connections were accepted and have ended.
+    /// Stops the process managers whose connections were accepted and have ended.
     pub(super) fn end_idle_managers(&mut self) {
         let connections: Vec<u64> = self.pending.iter().map(|pending| pending.number).collect();
         self.end_managers(0, |number| !connections.contains(&number));

@@ -1,14 +1,14 @@
 //! A process manager for one host: the reference server with its sockets, processes and signals.
 //!
-//! It starts the ranks of a program, each with its own connection in `PMI_FD`, and serves them until all have ended. It has one thread and
-//! one event loop, for any number of ranks.
+//! It starts the ranks of a program, each with its own connection in `PMI_FD`, and serves them until all have ended. It has a single thread
+//! and a single event loop for any number of ranks.
 //!
 //! * With [`ConnectionMethod::Port`], a rank receives `PMI_PORT` instead, and connects itself.
 //! * With [`ConnectionMethod::Singleton`], there is one process. It is already running, and the server connects to it.
 //! * With a [`Remote`], a command that the user provides starts each rank, on one of several hosts. When the job ends, that command is
 //!   ended on this host; the processes on the other hosts notice the end of their connections.
-//! * A rank is a process with all processes in its process group, which it leads. When a rank ends or its program is aborted, the group is
-//!   killed.
+//! * A rank consists of a process and all other processes in the process group that it leads. When a rank ends or its program is aborted,
+//!   the group is killed.
 //! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a process in another process group may not read).
 //!   Every other rank reads from `/dev/null`. All ranks inherit stdout and stderr.
 //! * The bytes that a rank wrote before it ended are still served. If a rank does not read its responses, the server does not read from the

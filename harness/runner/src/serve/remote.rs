@@ -68,7 +68,8 @@ impl Remote {
         self.listen
     }
 
-    /// Returns the local command that starts a rank of a group of `size` ranks on its host, with the variables in `environment` added.
+    /// Returns the local command that starts `rank`, in a group of `size`, on the rank's host, and adds `environment` to its environment
+    /// variables.
     pub(super) fn program(
         &self,
         program: &Executable,
@@ -90,8 +91,8 @@ impl Remote {
     }
 }
 
-/// Returns the command for the shell on the host: it changes to the program's working directory, and runs the program with the variables.
-/// Each part is quoted, so that blanks and quotes in it have no meaning to that shell.
+/// Returns the command for the shell on the host: it changes to the program's working directory, and runs the program with the variables in
+/// `environment`. Each part is quoted, so that spaces and quotes in it have no meaning to that shell.
 fn command(program: &Executable, environment: &[(String, String)], here: &Path) -> String {
     let dir = program.dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
     let quoted = |text: &[u8]| shell_words::quote(&String::from_utf8_lossy(text)).into_owned();

@@ -80,12 +80,12 @@ struct LaunchedProcess {
     foreign_process: Option<ForeignProcess>,
     /// The last called function.
     function: String,
-    /// True if the process has been ordered to end.
+    /// True if the process has been ordered to exit.
     dismissed: bool,
     gone: bool,
 }
 
-/// The processes of a scenario. The remaining processes are ended when this is dropped.
+/// The processes of a scenario. The remaining processes are terminated when this value is dropped.
 pub(crate) struct LibraryParty<'a> {
     library: &'a Library,
     /// The reactor; `None` before the first process is started.
@@ -242,8 +242,8 @@ impl<'a> LibraryParty<'a> {
         Ok(())
     }
 
-    /// Sends an order to a process. Calls may contain long strings. A process accepts the rest of an order when it reads again, which it
-    /// does whenever it is not in a call.
+    /// Sends an order to a process. An order to call a function may contain long strings, so the process may receive it in parts. It reads
+    /// the next part when it is not in a call.
     fn order(&mut self, rank: u32, order: &AgentOrder) {
         let Some((control, key)) = self.processes.get_mut(&rank).and_then(|p| p.control.as_mut()) else {
             return;
@@ -257,7 +257,7 @@ impl<'a> LibraryParty<'a> {
         }
     }
 
-    /// Orders a process to end.
+    /// Orders a process to exit.
     fn dismiss(&mut self, rank: u32, order: &AgentOrder) {
         if let Some(process) = self.processes.get_mut(&rank) {
             process.dismissed = true;
@@ -288,8 +288,8 @@ impl<'a> LibraryParty<'a> {
         for ready in reactor.wait(Some(wait)).unwrap_or_default() {
             match (ready.source, &mut *job) {
                 (LaunchSource::Rank(rank), _) => {
-                    // The connections of a dying process close before its end is known. In between, its launcher may end other processes or
-                    // answer their requests. So all dying processes are read, and those that the launcher has ended come last.
+                    // The connections of a dying process close before its end is known. In between, its launcher may kill other processes
+                    // or answer their requests. So all dying processes are read, and those that the launcher has killed come last.
                     let dying = list.iter().filter(|(other, process)| **other != rank && process.is_dying());
                     let mut all = Vec::new();
                     for rank in dying.map(|(rank, _)| *rank).chain([rank]).collect::<Vec<_>>() {
@@ -592,7 +592,7 @@ impl LauncherJob {
     }
 }
 
-/// Returns the exit of a process that a launcher has started, unless the launcher may have ended it.
+/// Returns the exit of a process that a launcher has started, unless the launcher may have killed the process.
 fn own_exit(process: &ForeignProcess) -> Option<Exit> {
     // The kernel closes the connection to the process before its exit is known.
     process.ends_within(EXIT_TIMEOUT);
@@ -608,11 +608,11 @@ fn stderr_path(scratch: &Path, pid: i32) -> PathBuf {
 
 impl Drop for LibraryParty<'_> {
     fn drop(&mut self) {
-        // Everything that the library has started is ended with it.
+        // Everything that the library has started is killed with its process.
         for launch in self.processes.values_mut().filter_map(|process| process.launch.as_mut()) {
             launch.end(&HashSet::new());
         }
-        // A launcher may have started processes that the runner cannot end, through a daemon or on another machine. So the launcher is
+        // A launcher may have started processes that the runner cannot kill, through a daemon or on another machine. So the launcher is
         // asked first.
         for rank in self.processes.keys().copied().collect::<Vec<_>>() {
             self.order(rank, &AgentOrder::Exit(0));

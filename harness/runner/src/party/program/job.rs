@@ -66,11 +66,11 @@ pub(super) struct ProgramJob<'a> {
     mark: String,
     actions: VecDeque<ServerAction>,
     pub(super) processes: BTreeMap<Proc, ProgramProcess>,
-    /// Processes whose end is withheld from the server. Otherwise, the server would end other processes that still have steps of the
+    /// Processes whose end is withheld from the server. Otherwise, the server would kill other processes that still have steps of the
     /// scenario to play, or that can continue.
     withheld_ends: Vec<Proc>,
-    /// Processes that have requested the abort of their group. The group is ended once these processes have ended on their own or are idle.
-    /// Otherwise, the verdict on their behaviour after the abort would depend on when they are killed.
+    /// Processes that have requested the abort of their group. The group is killed once these processes have exited on their own or are
+    /// idle. Otherwise, the verdict on their behaviour after the abort would depend on when they are killed.
     pending_aborts: Vec<Proc>,
     /// Number of bytes received from all processes.
     received: u64,
@@ -301,7 +301,7 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Handles the abort of a process group. The group ends immediately unless one of the processes has requested the abort.
+    /// Handles the abort of a process group. The group is killed immediately unless one of the processes has requested the abort.
     fn abort(&mut self, by: Proc, reason: String) {
         self.record(EventKind::Aborted { by, reason });
         if self.processes.get(&by).is_some_and(|process| process.requested_abort) {
@@ -311,8 +311,8 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Ends the groups whose abort is pending: all of them if `all` is true, otherwise those in which each process that has requested the
-    /// abort has ended. Returns whether any group was ended.
+    /// Kills the groups whose abort is pending: all of them if `all` is true, otherwise those in which each process that has requested the
+    /// abort has ended. Returns whether any group was killed.
     fn end_aborted_groups(&mut self, all: bool) -> bool {
         let is_running = |(p, process): (&Proc, &ProgramProcess), by: &Proc| {
             p.group == by.group && process.requested_abort && process.exit.is_none()
@@ -323,8 +323,8 @@ impl<'a> ProgramJob<'a> {
         !due.is_empty()
     }
 
-    /// Ends a process group as a process manager would, except for processes that must end on their own. If `requested` is true, these
-    /// processes are ended as well, because a process cannot foresee that another process requests an abort.
+    /// Kills a process group as a process manager would, except for processes that must exit on their own. If `requested` is true, these
+    /// processes are killed as well, because a process cannot foresee that another process requests an abort.
     fn end_group(&mut self, group: GroupId, requested: bool) {
         let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == group).collect();
         for p in group {
@@ -391,7 +391,7 @@ impl<'a> ProgramJob<'a> {
 
     // ----- ends ----------------------------------------------------------------------------------------------------
 
-    /// Returns whether some process of a group still has rules to apply, which the end of the group would prevent.
+    /// Returns whether some process of a group still has rules to apply. If the group were killed, these rules could not be applied.
     fn has_pending_rules(&self, group: GroupId) -> bool {
         self.processes.iter().any(|(p, process)| p.group == group && process.has_pending_rules())
     }

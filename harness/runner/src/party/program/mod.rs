@@ -198,7 +198,7 @@ impl Program {
             }
         };
         if self.finds_leftover_processes && done.is_ok() {
-            // A process that was ended by the runner had no time to end its own children.
+            // A process that the runner killed had no time to terminate its own children.
             let ended: BTreeSet<String> = stage
                 .processes
                 .iter()

@@ -20,20 +20,20 @@ pub(super) enum PendingOutput {
     Bytes(Vec<u8>),
     /// The connection is to be closed.
     Close,
-    /// The process is to be ended, as a process manager does.
+    /// The process is to be killed, as by a process manager.
     End,
-    /// The process is to be killed, which simulates a crash.
+    /// The process is to be killed, to simulate a crash.
     Kill,
 }
 
-/// The reason why the runner ended a process.
+/// The reason why the runner killed a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndReason {
     /// The scenario orders the end of the process.
     Script,
     /// The program was aborted.
     Abort,
-    /// The process did not end on its own.
+    /// The process did not exit on its own.
     Stuck,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct ProgramProcess {
     /// The part of the scenario that is about this process.
     pub(super) script: ProcessScript,
     pub(super) env: BTreeMap<String, String>,
-    /// The number of the process's connection among its descriptors.
+    /// The descriptor number of the process's connection.
     pub(super) descriptor: i32,
     /// Both directions of the process's connection.
     pub(super) connection: Connection,
@@ -58,7 +58,7 @@ pub(super) struct ProgramProcess {
     /// The index of the rule whose actions follow the server's own response, and these actions.
     pub(super) after_answer: Option<(usize, VecDeque<ScriptAction>)>,
     pub(super) pending_output: VecDeque<(Instant, PendingOutput)>,
-    /// True if the process has sent a request since the last write to it, and so has read that write.
+    /// True if the process has sent a request since the last write to it, and therefore must have read the written bytes.
     pub(super) has_read: bool,
     pub(super) released: Instant,
     /// True if the process has written to its connection.
@@ -67,9 +67,9 @@ pub(super) struct ProgramProcess {
     /// True if the process's end of the connection is closed.
     pub(super) has_closed: bool,
     pub(super) requested_abort: bool,
-    /// The reason why the runner ended the process, if it did.
+    /// The reason why the runner killed the process, if it did.
     pub(super) end_reason: Option<EndReason>,
-    /// The exit status or signal of the process, even if the runner ended it.
+    /// The exit status or signal of the process, even if the runner killed the process.
     pub(super) exit: Option<Exit>,
     /// The kept part of the standard output. It is incomplete if `output_cut` is true.
     pub(super) output: Vec<u8>,
@@ -117,7 +117,7 @@ impl ProgramProcess {
         while self.connection.next(Direction::FromServer).is_some() {}
     }
 
-    /// Returns whether the process must end on its own, even if its program is aborted.
+    /// Returns whether the process must exit on its own, even if its program is aborted.
     pub(super) fn must_exit_itself(&self) -> bool {
         self.script.expectations.iter().any(|(_, e)| e.kind.requires_own_exit())
     }
@@ -160,7 +160,7 @@ impl ProgramProcess {
         self.closed_by_runner || self.has_closed
     }
 
-    /// Returns whether the runner ended the process, in which case its exit is not judged.
+    /// Returns whether the runner killed the process, in which case its exit is not judged.
     pub(super) fn was_ended(&self) -> bool {
         self.end_reason.is_some()
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use memchr::memmem;
 use pmi_wire::hydra::{Family, parse_version};
 
-/// Guesses the family from the names of options and variables in a proxy's file. It cannot distinguish 4.0.3 from its predecessors, which
-/// have the same names.
+/// Guesses the family from the names of options and variables in a proxy's file. These names do not distinguish 4.0.3 from its
+/// predecessors.
 fn guess_family(file: &[u8]) -> Option<Family> {
     let has = |mark: &str| memmem::find(file, mark.as_bytes()).is_some();
     let marks = [

@@ -48,7 +48,7 @@ pub struct UpstreamOptions {
     pub ranks: u32,
     /// Number of proxies that the processes are spread over.
     pub nodes: u32,
-    /// Maximum time for a proxy to start its processes, and to end after them.
+    /// Maximum time for a proxy to start its processes, and to exit after they have ended.
     pub timeout: Duration,
     /// The program and its arguments.
     pub command: Vec<OsString>,
@@ -406,7 +406,7 @@ fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
     words.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
-/// Returns the variables that Intel's proxy expects, which another Intel program sets otherwise.
+/// Returns the variables that Intel's proxy expects, and that another Intel program normally sets.
 fn intel_environment(fd: &str, group: u32, proxy: u32) -> Vec<(&'static str, String)> {
     vec![
         ("HYDRA_BSTRAP_UPSTREAM_FD", fd.to_owned()),

@@ -41,7 +41,7 @@ pub(super) enum DriverOrder {
     },
     /// Report to the runner, before the orders that follow.
     Report(Box<EventKind>),
-    /// End all proxies and the job.
+    /// Kill all proxies, and end the job.
     End {
         status: i32,
         reason: String,
@@ -97,7 +97,8 @@ struct Barrier {
     name: Option<Vec<u8>>,
     /// Number of processes that must enter the barrier.
     total: u64,
-    /// Proxies that reported processes: the proxy, its number of processes, and the number of its reports.
+    /// Proxies whose processes have entered the barrier. For each: its number, the number of these processes, and the number of its
+    /// reports.
     entered: Vec<(u32, u64, u32)>,
 }
 
@@ -725,7 +726,7 @@ fn body(text: &[u8]) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Returns the pairs of a put. A word without `=` continues the value before it, which contained a blank.
+/// Returns the pairs of a put. A word without `=` continues the value before it, which contained a space.
 fn pairs(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for word in text.split(|b| *b == b' ').filter(|word| !word.is_empty()).skip(1) {
@@ -795,7 +796,7 @@ mod tests {
             .collect()
     }
 
-    /// Returns a frame of a proxy with short headers.
+    /// Returns a frame from a proxy whose family uses short headers.
     fn frame(command: i32, group: i32, proxy: i32, route: i32, body: &[u8]) -> Vec<u8> {
         let head = [command, body.len() as i32, group, proxy, 1, route];
         head.into_iter().flat_map(i32::to_ne_bytes).chain(body.iter().copied()).collect()
@@ -805,7 +806,7 @@ mod tests {
         numbers.iter().flat_map(|n| n.to_ne_bytes()).collect()
     }
 
-    /// Returns an upstream whose proxies, of Hydra 4.2, have started their processes.
+    /// Returns an upstream whose proxies, from Hydra 4.2, have started their processes.
     fn started(ranks: u32, nodes: u32) -> Upstream {
         let mut upstream = make(Family::Mpich4_2, ranks, nodes);
         for link in 0..nodes as usize {

@@ -28,7 +28,7 @@ pub struct ProxyCheckError(String);
 /// Recorded deviations of an implementation, and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedDeviations {
-    /// A file of the user.
+    /// A user's file.
     File(PathBuf),
     /// A file embedded in this binary: its path below `golden`, and its text.
     Builtin(PathBuf, &'static str),
@@ -106,7 +106,7 @@ while read -r step pid; do
     case ' {pids} ' in *" $pid "*) scancel "$step" ;; esac
 done"#;
 
-/// Prints the steps of the allocation whose `srun` on this machine has ended.
+/// Prints those steps of the allocation whose `srun`, on this machine, has ended.
 const ABANDONED_STEPS: &str = r#"scontrol --oneliner show steps 2>/dev/null |
 sed -n "s/^StepId=\(${SLURM_JOB_ID:?}[.][0-9]*\) .*SrunHost:Pid=$(hostname -s):\([0-9]*\).*/\1 \2/p" |
 while read -r step pid; do
@@ -585,7 +585,7 @@ impl Implementation {
         Some(format!("{nodes} nodes needed, more than --max-nodes {most} allows"))
     }
 
-    /// Returns the option that makes the launcher offer the wire protocol, if it is known and missing.
+    /// Returns the option that makes the launcher offer the wire protocol, if that option is known and the command lacks it.
     pub(crate) fn offering_option(&self) -> Option<String> {
         offering_option(&self.command)
     }
@@ -701,7 +701,7 @@ fn check_count_option(words: &[String], label: &str) -> Result<(), Implementatio
     )))
 }
 
-/// Returns the options of `srun` that the command lacks and most runs need. The command is run as it is.
+/// Returns notices about `srun` options that most runs need and the command lacks. The command is run without changes.
 fn srun_notices(words: &[String]) -> Vec<String> {
     let is_given = |option: &&str| words.iter().any(|word| word.starts_with(*option));
     let lacking = SRUN_OPTIONS.iter().filter(|(options, variable, _)| {
@@ -710,7 +710,7 @@ fn srun_notices(words: &[String]) -> Vec<String> {
     lacking.map(|(.., notice)| (*notice).to_owned()).collect()
 }
 
-/// Formats the error that a program does not exist, and mentions a file of that name in the current folder.
+/// Formats the error that a program does not exist. If the current folder contains a file of that name, the message mentions it.
 pub fn missing_program_error(program: &str) -> String {
     let why = match Path::new(program) {
         path if path.is_dir() => "this is a directory",
@@ -754,7 +754,7 @@ fn version_in(text: &str) -> Option<semver::Version> {
     version.and_then(|v| semver::Version::parse(v.trim()).ok())
 }
 
-/// Queries a launcher for its version. Returns `None` if it is not MPICH's Hydra.
+/// Queries a launcher for its version. Returns `None` if the launcher is not Hydra, and `Some(None)` if it prints no readable version.
 fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
     let text = launcher_version_output(program)?;
     text.to_ascii_lowercase().contains("hydra").then(|| version_in(&text))

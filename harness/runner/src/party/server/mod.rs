@@ -1,4 +1,4 @@
-//! Starts implementations under test, and ends all processes that remain after them.
+//! Starts implementations under test, and kills all processes that remain after them.
 
 mod implementation;
 pub(crate) mod process;

@@ -169,7 +169,7 @@ struct RankState {
     pmi: Option<PmiConnection>,
     /// The connection of the process, if the agent keeps it and relays the bytes.
     relayed: Option<RelayedConnection>,
-    /// True if the process has been ordered to end.
+    /// True if the process has been ordered to exit.
     exit_ordered: bool,
 }
 
@@ -194,9 +194,9 @@ struct RelayedConnection {
     open: bool,
     /// True if the runner has not closed the connection.
     is_open_here: bool,
-    /// Number of orders to write and to close that were sent.
+    /// Number of write and close orders that were sent.
     ordered: u64,
-    /// Number of these orders that are known to be carried out.
+    /// Number of write and close orders that the agent has reported as carried out.
     executed_orders: u64,
     /// The machine and namespaces of the process.
     location: Namespaces,
@@ -216,7 +216,7 @@ pub struct ServerParty {
     connection_method: ConnectionMethod,
     /// The address in PMI_PORT, from the first process that has one.
     port: Option<SocketAddr>,
-    /// The process that the server must serve although it has not started it. It is ended with the launch.
+    /// The process that the server must serve although it did not start the process. The process is killed when the launch ends.
     _singleton: Option<Singleton>,
     /// The connection to `hydra-upstream`, which replaces a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the
     /// connection has ended.
@@ -228,7 +228,7 @@ pub struct ServerParty {
     launcher: Launch,
     /// The shell command that ends the job, if one is needed.
     cancel: Option<String>,
-    /// True if the remaining processes have been ended.
+    /// True if the remaining processes have been terminated.
     ended: bool,
     /// True if SIGALRM may make the server act. A process that catches it then does not count as waiting.
     alarms: bool,
@@ -327,7 +327,7 @@ impl ServerParty {
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, &agent).envs(&implementation.env);
         if let Some(way) = listener.route() {
-            // The runner does not control the arguments of spawned processes.
+            // Spawned processes find the address in a variable, because the runner does not control their arguments.
             command.env(relay::VARIABLE, way.to_string());
         }
         let launcher = Launch::start(command, listener.mark())
@@ -414,7 +414,7 @@ impl ServerParty {
         launcher.into_iter().chain(self.leftovers()).collect()
     }
 
-    /// Waits for a launcher that was ordered to end, and reads its last output.
+    /// Waits for a launcher that was ordered to exit, and reads its last output.
     fn await_exit(&mut self) {
         let deadline = Instant::now() + TERM_GRACE;
         while self.exit.is_none() && Instant::now() < deadline {
@@ -733,7 +733,7 @@ impl ServerParty {
         self.queue.len() > before
     }
 
-    /// Returns whether all processes have started, and some have not been ordered to end.
+    /// Returns whether all processes have started, and some have not been ordered to exit.
     fn all_keep_running(&self) -> bool {
         self.ranks.len() as u32 >= self.expected_ranks && self.ranks.values().any(|rank| !rank.exit_ordered)
     }
@@ -799,7 +799,7 @@ impl ServerParty {
     }
 
     /// Returns whether the server's processes show that no event will follow. The server may be waiting for a process that was ordered to
-    /// end.
+    /// exit.
     fn is_idle(&mut self, patient: bool) -> bool {
         self.exit.is_none()
             && self.ranks.values().all(|rank| rank.is_gone() || !rank.exit_ordered)
@@ -831,8 +831,8 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Returns the processes at the other end of the runner's open connections, if all of them are known. Any response must come from them.
-    /// `None` for relayed connections, since messages may be in transit from another machine.
+    /// Returns the processes at the other end of the runner's open connections, if all of them are known. Every response must come from
+    /// them. Returns `None` for relayed connections, since messages may be in transit from another machine.
     fn known_peers(&self) -> Option<BTreeSet<i32>> {
         if self.agent_listener.route().is_some() {
             return None;

@@ -278,7 +278,7 @@ fn manager(implementation: &Implementation) -> String {
     program_name(implementation.template()).unwrap_or(program)
 }
 
-/// Returns the deviations that are recorded for the same program, those of the closest version first.
+/// Returns the deviations that are recorded for the same program as `implementation`, starting with those of the closest version.
 pub fn related_deviations(implementation: &Implementation) -> Vec<Deviations> {
     let name = match manager(implementation) {
         name if ["mpiexec", "mpirun"].contains(&name.as_str()) => "mpiexec.hydra".to_owned(),

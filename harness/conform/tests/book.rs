@@ -1,9 +1,9 @@
 //! Tests of README and the book: their examples produce the output shown, their commands exist, and their links resolve.
 //!
 //! A fenced block that begins with `console` is a session. A shell runs the lines that begin with `$ ` in a separate folder for each page.
-//! The other lines are the expected output. In the output, `...` stands for any lines and `[..]` for any text within a line; durations and
-//! event numbers are ignored. `console peers` is run only if real implementations are installed (`PMI_CONFORM_PEERS`). A block with
-//! `file=NAME` is written to that file in the page's folder.
+//! The other lines are the expected output. In the output, `...` stands for any number of lines and `[..]` for any text within a line;
+//! durations and event numbers are ignored. `console peers` is run only if real implementations are installed (`PMI_CONFORM_PEERS`). A
+//! block with `file=NAME` is written to that file in the page's folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -110,7 +110,7 @@ fn timeless(text: &str) -> String {
     out + rest
 }
 
-/// Removes the parts of a line that vary between runs: durations, event numbers in transcripts, and trailing blanks.
+/// Removes the parts of a line that vary between runs: durations, event numbers in transcripts, and trailing whitespace.
 fn comparable(line: &str) -> String {
     let line = timeless(line.trim_end());
     let event = line.trim_start_matches([' ', '>']);
@@ -132,7 +132,7 @@ fn line_fits(shown: &str, line: &str) -> bool {
     }
 }
 
-/// Returns whether lines match the expected lines `shown`, in which `...` stands for any lines.
+/// Returns whether lines match the expected lines `shown`, in which `...` stands for any number of lines.
 fn fits(shown: &[String], lines: &[String]) -> bool {
     match (shown, lines) {
         ([], []) => true,
@@ -180,7 +180,7 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
 }
 
 /// Number of attempts for a page that needs real implementations. In about one in a hundred launches, or one in thirty on a busy machine,
-/// Hydra's mpiexec is killed by SIGPIPE when it writes to a proxy that has ended. The verdicts then differ.
+/// Hydra's mpiexec is killed by SIGPIPE when it writes to a proxy that has exited. The verdicts then differ.
 const TRIES: usize = 3;
 
 /// Runs the sessions of the pages that need real implementations, or the sessions of all other pages. Returns the number of sessions.
@@ -327,7 +327,7 @@ fn anchors(page: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Returns the targets of the links in a text.
+/// Returns the targets of the links in a Markdown document.
 fn links(text: &str) -> Vec<String> {
     let prose: String = {
         let mut inside = false;

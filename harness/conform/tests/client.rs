@@ -104,8 +104,8 @@ fn bad_descriptor_is_invalid_input(#[case] row: &str, #[case] variable: &str) {
     assert!(!text.contains("input     valid") && !text.contains("(valid input)"), "{text}");
 }
 
-/// A program that aborts ends its process and thus loses its own exit status. RFC 13 does not specify how to react to a response whose
-/// version the client did not offer.
+/// A program that calls `abort()` has no exit status. RFC 13 does not specify how to react to a response whose version the client did not
+/// offer.
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
@@ -149,7 +149,7 @@ fn failed_program_is_reported_with_last_response() {
     assert!(found.ran.out.contains(seen), "{}", found.ran.whole());
 }
 
-/// A program whose main thread ends long before the process does. Another thread is still at work in the meantime.
+/// A program whose main thread ends long before the process does, because another thread is still working.
 const LAST_THREAD: &str = r#"
 import ctypes, os, socket, threading, time
 pmi = socket.socket(fileno=int(os.environ["PMI_FD"])).makefile("rw")
@@ -312,7 +312,7 @@ fn mpi_program_deviates_as_recorded(
 }
 
 #[test]
-fn interrupted_probe_ends() {
+fn interrupt_stops_the_probe() {
     let program = Program::new(CLIENT, 2).unwrap();
     // A program that is killed before its first message has not offered a version.
     assert_eq!(offered_dialect(&program, ScenarioLimits::default(), &AtomicBool::new(true)), Dialect::Pmi1);

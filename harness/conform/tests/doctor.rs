@@ -167,7 +167,7 @@ fn examines_programs_and_libraries() {
 
 /// A program that gets another rank's value without a barrier in between breaks a rule, whether or not the value exists.
 #[test]
-fn reports_missing_barrier_of_a_program() {
+fn reports_missing_barrier_in_a_program() {
     let (_, steps, _) = examined(&["--client", &format!("{FAULTY_PROGRAM} gets-before-the-barrier")]);
     let end = steps.last().unwrap();
     let named =

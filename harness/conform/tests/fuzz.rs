@@ -147,8 +147,8 @@ fn replays_bug_together_with_its_earlier_job() {
     assert!(status == 0 && text.starts_with("wrote 0 scenarios to exported\nskipped 1 finding"), "{text}");
 }
 
-/// If a server accepts 1.2, sessions contain barriers for parts of a group, several at once and with any tag. Violations of MPICH's table
-/// count only on request.
+/// If a server accepts 1.2, sessions contain barriers for parts of a group. Several of them may be open at once, and their tags are
+/// arbitrary. Violations of MPICH's table count only on request.
 #[test]
 fn finds_bugs_in_group_barriers() {
     // The first generated session finds the bug. Later sessions depend on the corpus, which is not the same in every campaign.

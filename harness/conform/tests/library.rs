@@ -492,7 +492,7 @@ fn reports_crash_under_a_manager() {
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["the library, in PMI_Init, died of signal 11"]);
 }
 
-/// Hydra ends the other ranks as soon as the connection of the dying rank closes.
+/// Hydra kills the other ranks as soon as the connection of the dying rank closes.
 #[test]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
 fn crash_is_reported_before_the_exits_it_causes() {

@@ -392,7 +392,10 @@ fn tap_records_connection_by_port() {
     // RFC 13 does not describe the handshake, and its rules about PMI_FD do not apply to a process with a port.
     assert!(!ran.err.contains("rfc13.env"), "{}", ran.whole());
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
-    assert!(log.contains(r#""greeted""#), "the handshake before the protocol is a separate event: {log}");
+    assert!(
+        log.contains(r#""greeted""#),
+        "the handshake on PMI_PORT should be logged as a separate event: {log}"
+    );
     assert!(ran.err.contains("the program: no findings"), "{}", ran.whole());
     assert!(!script(folder.path()).contains("initack"));
     plays(folder.path());

@@ -1,4 +1,5 @@
-//! Tests with processes that relay their connections to the runner, as on other machines. `ci/judge-elsewhere` uses a separate network.
+//! Tests with agents that relay the connections of their processes to the runner, as they do on other machines. `ci/judge-elsewhere` uses a
+//! separate network.
 
 mod common;
 
@@ -45,7 +46,7 @@ fn play_with_and_without_relay(args: &[&str]) -> Found {
     relayed
 }
 
-/// Returns the command that starts the reference process manager, with an option that makes it break the protocol or end.
+/// Returns the command that starts the reference process manager, with an option that makes it break the protocol or exit.
 fn serve(option: &str) -> String {
     format!("{CONFORM} serve -n {{ranks}} {option} -- {{agent}}")
 }
@@ -181,5 +182,5 @@ fn relays_a_campaign() {
         ["--server", &server, "--listen", "127.0.0.1", "--sessions", "20", "--seed", "1", "--workers", "1"];
     let ran = conform(folder.path(), &[&["fuzz"], &args[..]].concat());
     assert_eq!(ran.status, 0, "{}", ran.whole());
-    assert!(ran.err.contains("the processes relay their connections"), "{}", ran.whole());
+    assert!(ran.err.contains("the agents relay the connections"), "{}", ran.whole());
 }

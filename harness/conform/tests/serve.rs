@@ -179,7 +179,7 @@ fn exit_status_follows_the_ranks(#[case] script: &str, #[case] status: i32) {
 
 #[test]
 fn first_failed_rank_sets_the_exit_status() {
-    // The other ranks end after rank 0 has been reaped.
+    // The other ranks exit after rank 0 has been reaped.
     let script = r#"
         if [ $PMI_RANK = 0 ]; then echo $$ >$DIR/new; mv $DIR/new $DIR/first; exit 5; fi
         patience=3000
@@ -373,7 +373,8 @@ fn receive(stream: &mut std::net::TcpStream, lines: usize) -> String {
     text
 }
 
-/// A running process requests a process manager, and spawns. Its connection determines its end, not its process id.
+/// A running process requests a process manager, and spawns. The server detects the end of the process by its connection, not by its
+/// process id.
 #[test]
 fn serves_singleton_that_requests_a_manager() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -514,7 +515,7 @@ fn singleton_job_ends_with_its_process() {
     receive(&mut process, 1);
     process.write_all(b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\n").unwrap();
     receive(&mut process, 1);
-    // The server ends the job, because `get_maxes` is not allowed before `init`.
+    // The server aborts the job, because `get_maxes` is not allowed before `init`.
     process.write_all(b"cmd=get_maxes\n").unwrap();
     assert_ne!(manager.wait().unwrap().code(), Some(0));
     named.wait().unwrap();

@@ -83,8 +83,8 @@ Exit codes:
 
 const INTEROP_HELP: &str = "\
 Runs each program under each process manager with --program and --manager. With --client-log and --server-log, runs nothing: it compares \
-the responses that the server sends in its logs with those that the client continued after, and the client's requests with those that the \
-server accepted. Logs of programs and libraries under test contain responses that lack fields on purpose, so they show which fields are \
+the responses in the server's logs with those after which the client continued, and the client's requests with those that the server \
+accepted. Logs of programs and libraries under test contain responses that lack fields on purpose, so they show which fields are \
 needed; a recording shows which fields were present when the session worked.
 
 Exit codes:
@@ -883,7 +883,7 @@ pub(super) struct Bisect {
     /// Only scenarios that test this requirement
     #[arg(long, value_name = "ID", conflicts_with = "logs")]
     pub(super) requirement: Vec<String>,
-    /// Replay each scenario in which versions differ N times on each version, to tell chance from change
+    /// Replay each scenario in which versions differ N times on each version, to distinguish change from chance
     #[arg(long, value_name = "N", default_value_t = 25, conflicts_with = "logs", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
     /// Protocol

@@ -21,7 +21,7 @@ use super::play::{claim, library_at, set_connection_method};
 use super::read::suite_against;
 use crate::report::doctor_text;
 
-/// An examined implementation.
+/// The result of examining an implementation, with the suggestions for the user.
 pub(super) struct ExaminedImplementation {
     pub(super) label: String,
     pub(super) examination: Examination,

@@ -39,12 +39,12 @@ const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
     ("server *", "init", "repeated*", "the server may close the connection at the second request"),
     ("server *", "finalize", "repeated*", "the server may close the connection at the second request"),
     ("server *", "spawn", "repeated*", "each request starts a process"),
-    ("server *", "appnum", "repeated-beyond-1024", "these requests fill no table of the server"),
-    ("server *", "universe", "repeated-beyond-1024", "these requests fill no table of the server"),
-    ("server *", "maxes", "repeated-beyond-1024", "these requests fill no table of the server"),
-    ("server *", "kvsname", "repeated-beyond-1024", "these requests fill no table of the server"),
-    ("server *", "get-job-attribute", "repeated-beyond-1024", "these requests fill no table of the server"),
-    ("server *", "unpublish", "repeated-beyond-1024", "these requests fill no table of the server"),
+    ("server *", "appnum", "repeated-beyond-1024", "the server stores nothing for these requests"),
+    ("server *", "universe", "repeated-beyond-1024", "the server stores nothing for these requests"),
+    ("server *", "maxes", "repeated-beyond-1024", "the server stores nothing for these requests"),
+    ("server *", "kvsname", "repeated-beyond-1024", "the server stores nothing for these requests"),
+    ("server *", "get-job-attribute", "repeated-beyond-1024", "the server stores nothing for these requests"),
+    ("server *", "unpublish", "repeated-beyond-1024", "the server stores nothing for these requests"),
     ("server *", "init", "two-halves-interleaved", "`wire/every-request-split` plays it"),
     ("server *", "finalize", "two-halves-interleaved", "`wire/every-request-split` plays it"),
     ("server *", "*publish", "two-halves-interleaved", "`names/found[in-halves]` plays it"),
@@ -138,7 +138,7 @@ struct ScriptedProcess {
     is_refused: bool,
     waits: bool,
     times: HashMap<&'static str, u32>,
-    /// The tuples received so far of a PMI-1 spawn request.
+    /// The tuples of an incomplete PMI-1 spawn request that have been received so far.
     block: Option<RequestTuples>,
 }
 

@@ -99,7 +99,7 @@ struct FaultLine<'a> {
     breaks: &'a [&'static str],
     /// True if a finding cites a requirement.
     is_cited: bool,
-    /// The cited requirement, and the scenario that cites it or all cited requirements.
+    /// If the fault was killed: the first cited requirement, and the contents of the column `cited by`.
     killed: Option<(&'a str, String)>,
     /// Findings that cite a different requirement.
     wrong: Vec<String>,
@@ -200,7 +200,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Returns the first broken requirement that is cited.
+/// Returns the first requirement in `breaks` that is also in `cited`, or an empty string if there is none.
 fn first_cited<'a>(breaks: &[&'a str], cited: &BTreeSet<String>) -> &'a str {
     breaks.iter().find(|id| cited.contains(**id)).unwrap_or(&"")
 }

@@ -294,7 +294,7 @@ pub(super) fn set_connection_method(
     Ok(())
 }
 
-/// Makes the processes of jobs relay their connections, as `--listen` and `--agent` specify.
+/// Makes the agents on other machines relay the connections of their processes, as `--listen` and `--agent` specify.
 pub(super) fn listen(
     address: &str,
     agent: Option<&Path>,
@@ -325,7 +325,7 @@ pub(super) fn claim(server: &mut Implementation, operations: &[String], offered:
     Ok(())
 }
 
-/// Parses the claims of `--has` and `--lacks`: for each named operation, whether it is supported.
+/// Parses the values of `--has` and `--lacks`. Maps each operation in `--has` to true, and each operation in `--lacks` to false.
 fn parse_claims(args: &Play) -> anyhow::Result<BTreeMap<Capability, bool>> {
     let claims = |words: &[String], offered| {
         words.iter().map(|word| Ok((parse_capability(word)?, offered))).collect::<anyhow::Result<Vec<_>>>()

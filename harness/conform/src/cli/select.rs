@@ -61,11 +61,11 @@ fn under_test(args: &Play) -> ImplementationKind {
     }
 }
 
-/// Returns the scenarios of the user's files, or the scenarios of the embedded suite that may be selected.
+/// Loads the scenarios in the user's files or, if no files are given, the embedded scenarios that the filters could select.
 ///
 /// # Errors
 ///
-/// Returns an error if the scenarios have errors.
+/// Returns an error if a file cannot be read or is invalid, or a folder contains no scenarios.
 pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     if !args.paths.is_empty() {
         return pmi_runner::suite::of_paths(&args.paths).map_err(scenario_errors);

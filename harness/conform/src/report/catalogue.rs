@@ -18,7 +18,7 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "de-facto.",
         "requirements/de-facto.md",
         "De facto requirements of PMI-1",
-        "Behavior that clients rely on but RFC 13 does not specify. A violation is a note; with `--strict=de-facto`, it is red.",
+        "Behaviour that clients rely on but RFC 13 does not specify. A violation is a note; with `--strict=de-facto`, it is red.",
     ),
     (
         "pmi-port.",

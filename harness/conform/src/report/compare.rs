@@ -139,8 +139,8 @@ impl<'a> ScenarioFindings<'a> {
         (1.0 - rate).powf(f64::from(other.played)) >= MAX_CHANCE
     }
 
-    /// Returns whether a finding that depends on timing may be just as frequent in `other`. This is Fisher's exact test: the probability
-    /// that all attempts with the finding belong to this run.
+    /// Returns whether a finding that depends on timing may be just as frequent in `other`. The decision uses Fisher's exact test, which
+    /// gives the probability that all attempts with the finding belong to this run.
     fn may_be_chance(&self, id: &str, other: &Self) -> bool {
         let of_this =
             |attempt: u32| f64::from(self.played - attempt) / f64::from(self.played + other.played - attempt);
@@ -165,7 +165,8 @@ impl<'a> ScenarioFindings<'a> {
     }
 }
 
-/// Returns whether one run breaks a requirement in so many more scenarios than the other that chance is unlikely. This is the sign test.
+/// Returns whether one run breaks a requirement in so many more scenarios than the other that chance is unlikely. The decision uses the
+/// sign test.
 fn is_one_sided(before: u32, after: u32) -> bool {
     let all = before + after;
     let mut term = 0.5_f64.powf(f64::from(all));
@@ -564,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn only_new_or_more_severe_failures_are_worse() {
+    fn only_new_or_worse_failures_make_a_run_worse() {
         let one = |verdict, ids: &[&str]| run(vec![with("a", verdict, ids)]);
         let noted = |id: &str| {
             let judged = tests::judged(id, Severity::Note, "this", "that");

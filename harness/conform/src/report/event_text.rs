@@ -45,7 +45,7 @@ impl EventDirection {
 /// An event in words.
 #[derive(Debug)]
 pub(super) struct EventDescription<'a> {
-    /// The process of the event; `None` for an event of the whole job.
+    /// The process that the event concerns; `None` if the event concerns the whole job.
     pub(super) proc: Option<Proc>,
     pub(super) direction: EventDirection,
     /// The description, with escaped bytes.
@@ -128,10 +128,10 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(Some(proc), EventDirection::FromServer, "(closed)".to_owned())
         }
         EventKind::Ended { proc, ours: true } => {
-            without_bytes(Some(proc), EventDirection::None, "ended by the harness".to_owned())
+            without_bytes(Some(proc), EventDirection::None, "terminated by the harness".to_owned())
         }
         EventKind::Ended { proc, ours: false } => {
-            without_bytes(Some(proc), EventDirection::None, "ended by the process manager".to_owned())
+            without_bytes(Some(proc), EventDirection::None, "terminated by the process manager".to_owned())
         }
         EventKind::Exited { proc, exit } => without_bytes(Some(proc), EventDirection::None, exit.to_string()),
         EventKind::NoResponse { proc, proof } => {
@@ -182,12 +182,12 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
         EventKind::Aborted { by, reason } => without_bytes(
             Some(by),
             EventDirection::None,
-            format!("causes the server to end the group: {}", text::clean(reason)),
+            format!("causes the server to abort the group: {}", text::clean(reason)),
         ),
         EventKind::StillRunning { procs, .. } if procs.is_empty() => without_bytes(
             None,
             EventDirection::None,
-            "still running, so the harness ends the launcher".to_owned(),
+            "the launcher is still running, so the harness terminates it".to_owned(),
         ),
         EventKind::OutlivedLauncher { procs } => {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
@@ -202,7 +202,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 None,
                 EventDirection::None,
-                format!("still running, so the harness ends rank {} ({proof})", procs.join(", ")),
+                format!("still running, so the harness terminates rank {} ({proof})", procs.join(", ")),
             )
         }
         EventKind::JobKeepsRunning { procs, names, .. } => {
@@ -211,7 +211,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 None,
                 EventDirection::None,
-                format!("the job is still running, so the harness ends {}", all.join(", ")),
+                format!("the job is still running, so the harness terminates {}", all.join(", ")),
             )
         }
         EventKind::JobEnding(JobTermination::Terminated { exit }) => {

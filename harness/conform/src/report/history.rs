@@ -73,8 +73,8 @@ impl ChangeKind {
         match self {
             Self::Introduced => "introduced in",
             Self::Fixed => "fixed in",
-            Self::FirstSeen => "first seen in (the previous version ended those scenarios earlier)",
-            Self::NoLongerReached => "no longer seen in (this version ends those scenarios earlier)",
+            Self::FirstSeen => "first seen in (those scenarios ended earlier in the previous version)",
+            Self::NoLongerReached => "no longer seen in (those scenarios end earlier in this version)",
         }
     }
 }
@@ -344,7 +344,7 @@ mod tests {
                 _ => ScenarioResult { attempts: Some(Attempts { played: 25, red: times, found }), ..crash },
             }
         };
-        // With a single run per version, a crash is not attributed.
+        // With only one run per version, a crash is not attributed to a version.
         let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
         let once = [entry("1", vec![crash]), entry("2", vec![with("a", Verdict::Pass, &[])])];
         let history = VersionHistory::of(&once);
@@ -394,7 +394,7 @@ mod tests {
                 (1, ChangeKind::Fixed, "x"),
                 // A scenario that ends early does not fix its later findings.
                 (1, ChangeKind::NoLongerReached, "z"),
-                // A later finding is not new if the previous version ended the scenario earlier, or if the scenario did not apply to it.
+                // A later finding is not new if the scenario ended earlier in the previous version, or did not apply to that version.
                 (2, ChangeKind::Introduced, "x"),
                 (2, ChangeKind::Fixed, "w"),
                 (2, ChangeKind::FirstSeen, "z"),

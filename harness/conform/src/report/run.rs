@@ -89,7 +89,7 @@ impl Run {
 }
 
 /// The limits of observation when connections are relayed.
-pub(crate) const RELAYED_NOTE: &str = "the processes relay their connections: on other machines, only processes with a connection are observed, and silence is detected only by waiting";
+pub(crate) const RELAYED_NOTE: &str = "the agents relay the connections of their processes: on other machines, only processes with a connection are observed, and silence is detected only by waiting";
 
 /// Returns the name of the implementation under test, with its version unless the name contains it.
 pub(super) fn subject(header: &RunHeader) -> String {

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_are_files_of_the_user() {
+    fn locations_are_the_users_files() {
         let uris = |path: &str, command: &str| -> Vec<Value> {
             let mut run = tests::run();
             run.header.command = command.to_owned();

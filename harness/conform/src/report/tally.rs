@@ -193,8 +193,8 @@ pub(super) struct RequirementTally<'a> {
     pub(super) crash: Option<String>,
     /// The finding of the first scenario.
     pub(super) first: (&'a ScenarioResult, &'a JudgedFinding),
-    /// The more specific requirements that some of the scenarios report for the same response to the same request, with the number of these
-    /// scenarios.
+    /// More specific requirements that are reported by some of the scenarios for the same response to the same request, each with the
+    /// number of these scenarios.
     pub(super) special: BTreeMap<&'a str, usize>,
     pub(super) scenarios: Vec<&'a str>,
     /// Observations that several scenarios share, with these scenarios. Usually, each of these observations has its own cause.
@@ -221,7 +221,7 @@ impl RequirementTally<'_> {
     }
 }
 
-/// Returns the other requirements that scenarios with this cause report, with the number of scenarios for each.
+/// Returns the other requirements that are reported by scenarios with this cause, with the number of scenarios for each.
 pub(super) fn special_requirements<'a>(cause: &CommonCause<'a>) -> BTreeMap<&'a str, usize> {
     let mut special = BTreeMap::new();
     for (_, judged) in cause.findings.iter().filter(|(_, j)| j.finding.requirement != cause.requirement) {
@@ -230,7 +230,7 @@ pub(super) fn special_requirements<'a>(cause: &CommonCause<'a>) -> BTreeMap<&'a 
     special
 }
 
-/// Formats requirements and their numbers of scenarios, as [`special_requirements`] returns them, as a suffix.
+/// Formats the result of [`special_requirements`] as a suffix that names each requirement and its number of scenarios.
 pub(super) fn name_special(special: &BTreeMap<&str, usize>) -> String {
     special.iter().map(|(id, times)| format!(", as {} in {times}", text::clean(id))).collect()
 }

@@ -333,7 +333,7 @@ fn colour_does_not_change_the_text() {
 
 /// The message of a failed assertion ends with the condition, after a path.
 #[test]
-fn cut_cause_keeps_its_condition() {
+fn shortened_crash_text_keeps_the_condition() {
     let mut run = run();
     let crash = run.results.iter_mut().find(|r| r.verdict == Verdict::Crashed).unwrap();
     let path = "../".repeat(60);
@@ -380,7 +380,7 @@ fn log_round_trips() {
     run.events.insert("get/value".to_owned(), events());
     let log = rendered(&run, Format::Ndjson);
     assert_eq!(read(&log).unwrap(), run);
-    // Other programs may write the log with extra blanks, and with the type at the end of a line.
+    // Other programs may write the log with extra spaces, and with the type at the end of a line.
     let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let other: String = lines.map(|line| format!(" {line}\n")).collect();
     assert_eq!(read(&other).unwrap(), run);
@@ -518,7 +518,7 @@ fn explains_exit_codes_in_words(#[case] exit_code: i32, #[case] unfinished: usiz
 }
 
 #[test]
-fn violation_of_a_should_fails_only_if_strict() {
+fn broken_should_fails_the_run_only_if_strict() {
     let mut run = run();
     run.results.retain(|r| r.verdict == Verdict::Warn);
     run.header.selected = 1;
@@ -641,7 +641,7 @@ fn flaky_finding_is_not_an_error() {
     }
     let html = of(vec![flaky.clone()], Format::Html);
     assert!(html.contains(">flaky<") && !html.contains(">fails<"), "{html}");
-    // A flaky note that --strict=de-facto would make red is a warning as well.
+    // With --strict=de-facto, this note fails the run. If it is flaky, it is only a warning.
     let note = vec![judged("rfc13.get.value", Severity::Note, "rc=0", "rc=1")];
     let note = ScenarioResult { findings: note, ..result("a/1", Verdict::Flaky) };
     let strict = |format| {

@@ -54,7 +54,7 @@ pub(super) enum RowShape {
     Missing { from: usize, to: usize },
     /// An event in a lane.
     Point(usize),
-    /// An event of the whole job.
+    /// An event that concerns the whole job.
     Job,
     /// Omitted rows.
     Gap,
@@ -320,7 +320,7 @@ pub(super) fn commands(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     const WORD: &[u8] = b"cmd=";
     const HEADER: usize = 6;
     let begins = move |at: usize| {
-        // A message starts at the beginning of a line, or after the digits and blanks of a frame's length.
+        // A message starts at the beginning of a line, or after the digits and spaces of a frame's length.
         let line = at == 0 || bytes[at - 1] == b'\n';
         let length = |b: &u8| b.is_ascii_digit() || *b == b' ';
         line || (at >= HEADER && bytes[at - HEADER..at].iter().all(length))

@@ -1,12 +1,12 @@
 /* Mutations of PMI messages for fuzzers, from the campaigns of pmi-conform.
  *
- * For libFuzzer, in one file of the target:
+ * For libFuzzer, add these lines to one file of the target:
  *
  *     #define PMI_MUTATOR_PROTOCOL PMI_1
  *     #include "pmi_mutator.h"
  *
- * and link with libpmi_mutator.a, -lpthread, -ldl and -lm. The input is then the messages of one side of a connection: lines of PMI-1, or
- * a first line and frames of PMI-2. It may be any bytes, and a parser must not crash on any of them. */
+ * Then link the target with libpmi_mutator.a, -lpthread, -ldl and -lm. The input consists of the messages that one side of a connection
+ * sends: PMI-1 lines, or a line and then PMI-2 frames. It may also be arbitrary bytes, and a parser must not crash on any input. */
 
 #ifndef PMI_MUTATOR_H
 #define PMI_MUTATOR_H
@@ -22,7 +22,8 @@ extern "C" {
 enum { PMI_1 = 1, PMI_2 = 2 };
 
 /* Mutates the messages of one side in place, and returns the new number of bytes. `data` must have room for `most` bytes, the maximum size
- * of the result. The result depends only on the input and the seed. For an empty input, it is the requests of a generated session. */
+ * of the result. The result depends only on the input and the seed. If the input is empty, the result consists of the requests of a
+ * generated session. */
 size_t pmi_mutate(uint8_t *data, size_t size, size_t most, unsigned int seed, int protocol);
 
 #ifdef PMI_MUTATOR_PROTOCOL

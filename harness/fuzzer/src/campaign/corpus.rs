@@ -30,7 +30,7 @@ use crate::triage::store::{self, ReadError};
 /// The name of the corpus folder within the campaign's folder.
 pub const FOLDER: &str = "corpus";
 
-/// Maximum number of cases in the corpus; the largest are removed first.
+/// Maximum number of cases in the corpus. If there are more, the largest cases are removed.
 const MAX_CASES: usize = 2000;
 
 /// One in `FREE_SHARE` random cases is a free session.

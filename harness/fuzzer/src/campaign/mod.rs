@@ -694,7 +694,7 @@ mod tests {
 
     /// If the case cannot be judged without its earlier job, it is unknown whether the failure needs that job, so nothing is stored.
     #[test]
-    fn unjudged_need_for_an_earlier_job_is_not_a_finding() {
+    fn stores_nothing_if_need_for_earlier_job_is_unknown() {
         let folder = tempfile::tempdir().unwrap();
         let job =
             |line: &str| Case::new(ImplementationKind::Server, 1, vec![write(0, vec![text(line)], false)]);

@@ -51,7 +51,7 @@ mod tests {
     use crate::observe::failure::{FailureKey, LastAction};
 
     #[test]
-    fn tries_fast_failures_first_then_oldest() {
+    fn fast_failures_are_confirmed_first_then_oldest() {
         let rule =
             |of: &str| FailureKey::Rule { party: None, requirement: of.into(), after: LastAction::Start };
         let keys = [

@@ -55,7 +55,7 @@ pub enum StateError {
     },
 }
 
-/// The bucket that another name stands for.
+/// The bucket that an alias stands for, and the number of times that it was seen under this alias.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketAlias {
     /// The bucket.

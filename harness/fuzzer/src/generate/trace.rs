@@ -59,7 +59,7 @@ impl TracedRequest {
     }
 }
 
-/// The messages on one connection of a run.
+/// The messages on a single connection of a run.
 struct ConnectionTrace {
     connection: Connection,
     pending: Vec<(Op, bool)>,

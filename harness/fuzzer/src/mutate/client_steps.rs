@@ -17,7 +17,7 @@ pub(crate) fn pattern(op: Op, mapping: bool) -> Template {
     text(format!("{}={op}{key}", op.command_key()))
 }
 
-/// Extends the pattern to requests from a thread, whose number the response can use as `$thrid`.
+/// Extends the pattern by the number of a thread, which it binds to `$thrid` for the response.
 pub(crate) fn of_thread(mut pattern: Template) -> Template {
     push(&mut pattern, literal(" thrid="));
     push(&mut pattern, Piece::Capture("thrid".to_owned(), ValueType::Any));

@@ -72,7 +72,7 @@ impl CorrectResponse<'_> {
         WriteContent::Messages(self.encoding(), vec![self.fields.clone()])
     }
 
-    /// Returns the correct response, written out.
+    /// Returns the step that sends the correct response, with its text.
     pub(crate) fn correct(&self) -> ResponseStep {
         ResponseStep::write(self.encoding(), self.draft().lines())
     }

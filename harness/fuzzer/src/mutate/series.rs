@@ -42,7 +42,7 @@ impl ChangeSeries {
     }
 }
 
-/// A change of a response.
+/// A change to a response.
 #[derive(Debug, Clone)]
 pub(crate) enum ResponseChange {
     SetValue(&'static Text),

@@ -184,7 +184,7 @@ pub enum ResponseKind {
 }
 
 impl FailureKey {
-    /// Returns whether nothing later in the same case can be judged.
+    /// Returns whether the rest of the same case cannot be judged after this failure.
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Crash { .. }

@@ -16,7 +16,7 @@ const GROWTH_BASE: u64 = 32 << 20;
 /// Maximum additional growth for each byte of input, in bytes. Stored data needs headers, copies and tables that double in size.
 const GROWTH_FACTOR: u64 = 64;
 
-/// The growth of a server process.
+/// The growth of a server process's memory within a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryGrowth {
     /// The name of the program.

@@ -3,7 +3,7 @@
 use pmi_scenario::ast::{BinOp, Encoding, Expr, Piece, Span, Spanned, Template};
 use pmi_wire::{HEADER, frame_header};
 
-/// Returns a value without a position in a file.
+/// Wraps a value that has no position in a file.
 pub(crate) fn without_span<T>(value: T) -> Spanned<T> {
     Spanned { value, span: Span::default() }
 }

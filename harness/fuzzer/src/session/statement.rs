@@ -186,7 +186,7 @@ pub(crate) fn await_forwarded(op: Op) -> Statement {
     step(the_proxy(), Role::Server, one_of(&pass.map(|action| (Grade::Pass, action))))
 }
 
-/// Returns an action of the harness as the upstream.
+/// Returns a step in which the harness acts as the upstream.
 pub(crate) fn upstream(action: UpstreamAction) -> Statement {
     step(the_proxy(), Role::Upstream, StepAction::Upstream(action))
 }

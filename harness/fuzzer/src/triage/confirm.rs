@@ -133,7 +133,7 @@ struct MinimizedCase {
 }
 
 impl MinimizedCase {
-    /// Returns to the original case, which showed the failure in `repetitions` runs.
+    /// Restores the original case, which showed the failure in `repetitions` runs.
     fn restore(&mut self, original: &Case, repetitions: u32) {
         self.is_minimal &= self.case.is_same(original);
         (self.case, self.repetitions) = (original.clone(), repetitions);

@@ -83,7 +83,7 @@ const OVERLAPPING: [&str; 6] = ["barrier", "put", "get", "publish", "lookup", "u
 /// Number of times that each pair of operations overlaps in a session.
 const OVERLAPS: u32 = 6;
 
-/// Returns the operations whose last byte the first rank holds back in systematic sessions.
+/// Returns the operations that overlap in the systematic sessions of this scope.
 pub(crate) fn overlapping(scope: SessionFeatures) -> &'static [&'static str] {
     if scope.names { &OVERLAPPING } else { &OVERLAPPING[..3] }
 }

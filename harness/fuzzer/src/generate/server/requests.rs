@@ -91,7 +91,8 @@ impl SessionModel<'_, '_> {
         self.interleave(all)
     }
 
-    /// May plan a request for the job id. After that, other requests can use the id.
+    /// Chooses the processes that make concurrent requests, and sometimes plans a request for the job id. After that, other requests can
+    /// use the id.
     pub(crate) fn ask_jobid(&mut self) -> Result<()> {
         for rank in 0..self.ranks {
             self.threads.several[rank as usize] |= self.u.ratio(1, 4)?;
@@ -281,8 +282,8 @@ impl SessionModel<'_, '_> {
         Ok(self.request_and_wait(rank, "get-node-attribute", &fields))
     }
 
-    /// May plan requests of some ranks that wait for an attribute. A random rank puts it. If that rank makes concurrent requests, it may
-    /// wait, too. In rare cases, the attribute is never put, and the ranks wait forever.
+    /// Sometimes plans a wait of several ranks for an attribute that a random rank puts. If that rank makes concurrent requests, it may
+    /// wait as well. In rare cases, the attribute is never put, and the ranks wait forever.
     pub(crate) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
             return Ok(());

@@ -292,7 +292,7 @@ mod tests {
     use pmi_judge::{Monitor, PartyKind};
 
     #[test]
-    fn close_key_names_first_request_outside_barriers() {
+    fn close_is_keyed_by_first_request_outside_barriers() {
         let proc = |rank| Proc { group: 0, rank };
         let request = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
         let after_requests = |of_0: &str| {

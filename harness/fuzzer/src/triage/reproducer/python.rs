@@ -8,9 +8,9 @@ use pmi_wire::{ConnectionMethod, Framing, Proc};
 use super::steps::{FinalCheck, ReproducerSession, ReproducerStep};
 use super::summary::{FindingSummary, LINES, comment};
 
-/// The part of every script before its steps.
+/// The beginning of every script, before its steps.
 const SCRIPT_START: &str = include_str!("server.py");
-/// The part of every script for a program under test before its steps.
+/// The beginning of every script for a program under test, before its steps.
 const START_OF_PROGRAM: &str = include_str!("client.py");
 
 /// Python code that makes Hydra start its proxy through a script. The script records the proxy's exit status, which the launcher does not

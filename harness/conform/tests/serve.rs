@@ -215,7 +215,7 @@ fn first_failed_rank_sets_the_exit_status() {
 #[case::protocol_error(
     &["junk", "2"], 1,
     "pmi-conform serve: rank 2 of group 0: protocol error: \
-     byte 0x1b at offset 10 is neither blank, tab nor visible ASCII: \"cmd=ju\\tnk \\x1b[31m\"\n",
+     byte 0x1b at offset 10 is neither space, tab nor visible ASCII: \"cmd=ju\\tnk \\x1b[31m\"\n",
 )]
 #[case::abort(&["abort", "1", "5"], 5, "pmi-conform serve: rank 1 of group 0: abort requested\n")]
 #[case::abort_with_status_256(

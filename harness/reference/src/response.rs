@@ -85,7 +85,7 @@ impl OperationResult {
         Self { outcome: ResponseOutcome::Miss, reason: Some(why.into()), ..Self::done() }
     }
 
-    /// Creates a failure.
+    /// Creates the result of an operation that failed for the reason `why`.
     pub fn failed(why: impl Into<Cow<'static, str>>) -> Self {
         Self { outcome: ResponseOutcome::Failure, code: FAILED, reason: Some(why.into()), ..Self::done() }
     }
@@ -162,7 +162,7 @@ impl ResponseParts {
                 if let Some(why) = &answer.reason {
                     // The additional operations come from MPICH's gforker, which calls the key `reason`.
                     let is_extra = Operation::from_rule(header.operation()).is_none();
-                    // RFC 13 allows blanks in `msg`, but clients that stop at a blank (MPICH 4.0) reject such a response.
+                    // RFC 13 allows spaces in `msg`, but clients that stop at a space (MPICH 4.0) reject such a response.
                     let why = why.replace(' ', "_");
                     tuple(if is_extra { "reason" } else { "msg" }, why.as_bytes());
                 }

@@ -38,7 +38,7 @@ impl Job {
         Self::joined(Framing::Frames, 2, 1)
     }
 
-    /// Sends a request. Returns all actions of the server, as a rank and a message without its length or newline.
+    /// Sends a request. Returns all actions of the server, each as a rank and a message without its length or newline.
     fn ask(&mut self, rank: u32, request: &str) -> Vec<String> {
         let message = match self.framing {
             Framing::Lines => format!("{request}\n"),
@@ -176,7 +176,7 @@ fn accepts_longest_pair_and_refuses_longer_pairs(
 }
 
 #[test]
-fn put_of_an_attribute_answers_waiting_gets() {
+fn putting_an_attribute_answers_waiting_gets() {
     let mut job = Job::joined(Framing::Frames, 4, 2);
     assert_eq!(job.ask(2, "cmd=info-getnodeattr;key=k;wait=TRUE;"), [""; 0]);
     assert_eq!(job.ask(0, "cmd=info-putnodeattr;key=k;value=v;"), ["0 cmd=info-putnodeattr-response;rc=0;"]);

@@ -371,7 +371,7 @@ impl<'a> Decoded<'a> {
         })
     }
 
-    /// Returns whether a line has exactly the form of its row in the table: the tuples are in the same order with single blanks between
+    /// Returns whether a line has exactly the form of its row in the table: the tuples are in the same order with single spaces between
     /// them, numbers have no extra characters, and there are no additional keys.
     pub fn is_canonical(&self) -> bool {
         let Some(row) = self.exchange.filter(|_| self.is_well_formed()) else { return false };
@@ -474,12 +474,12 @@ mod tests {
 
     #[rstest]
     #[case(ToServer, "", "the line is empty")]
-    #[case(ToServer, "\0", "byte 0x00 at offset 0 is neither blank, tab nor visible ASCII")]
+    #[case(ToServer, "\0", "byte 0x00 at offset 0 is neither space, tab nor visible ASCII")]
     #[case(ToServer, "barrier_in", "no key=value tuple at offset 0")]
     #[case(ToServer, "key=k", "no command: the key \"cmd\" is missing")]
-    #[case(ToServer, "cmd=", "not a request of PMI-1.1")]
-    #[case(ToServer, "cmd=put_result", "not a request of PMI-1.1")]
-    #[case(ToServer, "cmd=create_kvs", "not a request of PMI-1.1")]
+    #[case(ToServer, "cmd=", "not a PMI-1.1 request")]
+    #[case(ToServer, "cmd=put_result", "not a PMI-1.1 request")]
+    #[case(ToServer, "cmd=create_kvs", "not a PMI-1.1 request")]
     #[case(ToServer, "cmd=init pmi_version=1", "the key \"pmi_subversion\" is missing")]
     #[case(
         ToServer,
@@ -500,8 +500,8 @@ mod tests {
     #[case(ToServer, "mcmd=other", "no command: the key \"cmd\" is missing")]
     #[case(FromServer, " ", "the line is empty")]
     #[case(FromServer, "rc=0", "no command: the key \"cmd\" is missing")]
-    #[case(FromServer, "cmd=put", "not a response of PMI-1.1")]
-    #[case(FromServer, "cmd=abort", "not a response of PMI-1.1")]
+    #[case(FromServer, "cmd=put", "not a PMI-1.1 response")]
+    #[case(FromServer, "cmd=abort", "not a PMI-1.1 response")]
     #[case(FromServer, "cmd=put_result rc=ok", "the value of \"rc\" is not an integer (RFC 13: int)")]
     #[case(FromServer, "cmd=put_result rc=0 rc=0", "the key \"rc\" appears more than once")]
     // The fields of a response may only be omitted together.
@@ -528,7 +528,7 @@ mod tests {
 
     #[rstest]
     #[case(ToServer, "thrid=1;cmd=finalize;", "the first key is not \"cmd\"")]
-    #[case(ToServer, "cmd=barrier_in;", "not a request of PMI-2")]
+    #[case(ToServer, "cmd=barrier_in;", "not a PMI-2 request")]
     #[case(ToServer, "cmd=kvs-put;key=k;", "the key \"value\" is missing")]
     #[case(ToServer, "cmd=kvs-put;key=k;key=l;value=v;", "the key \"key\" appears more than once")]
     #[case(
@@ -563,8 +563,8 @@ mod tests {
     #[case(ToServer, "cmd=name-publish;name=n;port=p;infokeycount=x;", "")]
     // The rest of the command follows in other messages.
     #[case(ToServer, "cmd=kvs-put;key=k;concat=1;", "")]
-    #[case(FromServer, "cmd=kvs-get;rc=0;", "not a response of PMI-2")]
-    #[case(FromServer, "cmd=abort-response;rc=0;", "not a response of PMI-2")]
+    #[case(FromServer, "cmd=kvs-get;rc=0;", "not a PMI-2 response")]
+    #[case(FromServer, "cmd=abort-response;rc=0;", "not a PMI-2 response")]
     #[case(FromServer, "rc=0;cmd=kvs-get-response;", "the first key is not \"cmd\"")]
     #[case(FromServer, "cmd=finalize-response;", "the key \"rc\" is missing")]
     #[case(FromServer, "cmd=finalize-response;rc=ok;", "the value of \"rc\" is not an integer")]

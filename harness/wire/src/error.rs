@@ -25,8 +25,8 @@ pub enum DecodeError {
         framing: Framing,
     },
     /// The command is not documented for this framing and direction.
-    #[error("not a {} of {}", match direction { Direction::ToServer => "request", Direction::FromServer => "response" },
-        framing.pick(["PMI-1.1", "PMI-2"]))]
+    #[error("not a {} {}", framing.pick(["PMI-1.1", "PMI-2"]),
+        match direction { Direction::ToServer => "request", Direction::FromServer => "response" })]
     UnknownCommand {
         /// The framing of the message.
         framing: Framing,

@@ -31,8 +31,8 @@ pub enum FrameError {
     },
 }
 
-/// Parses the length in a frame's header: digits with blanks or zeros before or after them, as implementations write them. The draft
-/// requires blanks before the number.
+/// Parses the length in a frame's header: digits with spaces or zeros before or after them, as implementations write them. The draft
+/// requires spaces before the number.
 pub fn frame_length(header: [u8; HEADER]) -> Option<usize> {
     let digits = header.trim_ascii();
     let spaced = header.iter().any(|b| b.is_ascii_whitespace() && *b != b' ');
@@ -55,7 +55,7 @@ pub struct Framer {
     buffer: Vec<u8>,
     /// Offset of the first byte that has not been read.
     start: usize,
-    /// Offset up to which no newline was found. It avoids repeated searches of a line that arrives byte by byte.
+    /// Offset up to which no newline was found. It avoids repeated searches in a line that arrives byte by byte.
     searched: usize,
     /// True until the rest of a line that was reported as too long has arrived.
     skipping: bool,

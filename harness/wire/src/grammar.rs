@@ -9,19 +9,19 @@ use memchr::memchr;
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Rule {
-    /// See [`is_word`].
+    /// A `word`: one or more visible characters other than `=` ([`is_word`]).
     Word,
-    /// See [`is_string`].
+    /// A `string`: characters that the framing allows. It may be empty, unlike in RFC 13's rule ([`is_string`]).
     String,
-    /// See [`parse_uint`].
+    /// A `uint` that fits into 64 bits ([`parse_uint`]).
     Uint,
-    /// See [`parse_int`].
+    /// An `int` that fits into 64 bits ([`parse_int`]).
     Int,
-    /// See [`parse_intlist`].
+    /// An `intlist`: one or more `int` separated by commas ([`parse_intlist`]).
     IntList,
     /// One or more visible characters, including `=`. RFC 13 requires ports to be words, but real ports contain `=`.
     Visible,
-    /// See [`parse_bool`].
+    /// A PMI-2 Boolean ([`parse_bool`]).
     Bool,
 }
 
@@ -71,8 +71,8 @@ pub fn is_word(bytes: &[u8]) -> bool {
 
 /// Returns whether the bytes are a `string`: one or more of SP, HTAB and the visible characters.
 ///
-/// As written, the RFC's rule is one blank, one tab and one visible character in sequence, repeated. Its own comment
-/// ("visible char plus tab, space") shows that a choice is meant.
+/// As written, the RFC's rule is a repeated sequence of a space, a tab and a visible character. Its own comment ("visible char plus tab,
+/// space") shows that a choice is meant.
 pub fn is_string(bytes: &[u8]) -> bool {
     !bytes.is_empty() && first_bad_byte(bytes).is_none()
 }

@@ -138,8 +138,8 @@ impl ProcessMapping {
         Self { blocks }
     }
 
-    /// Returns the form that MPICH has written since 4.1. A node with a single process is written as its id, and a repeated part is written
-    /// once, followed by its repeat count. [`MappingForm::classify`] reads this form.
+    /// Returns the form that MPICH has written since 4.1. A node with a single process is written as its id, and consecutive repetitions of
+    /// a part are written once, followed by the repeat count. [`MappingForm::classify`] reads this form.
     pub fn mpich(&self) -> impl fmt::Display + use<'_> {
         MpichForm(&self.blocks)
     }
@@ -401,7 +401,7 @@ mod tests {
     #[case("(vector, (0,1,1), (1,5,3), (6,2, 5))", "mpich")] // from MPICH's own tests
     #[case(" (vector,(0,1,1))\t", "mpich")]
     #[case("(vector,0)", "mpich")] // from Hydra 4.3 and 5.0, one rank
-    #[case("(vector,(0,2,2),2,0)", "mpich")] // from Hydra 4.1 on: two, two and one, and the first node again
+    #[case("(vector,(0,2,2),2,0)", "mpich")] // Hydra since 4.1: 2, 2 and 1 ranks, then 1 more on node 0
     #[case("(vector,[(0,2,1)]x2)", "mpich")]
     #[case("(vector,[(0,2,1)]x18446744073709551615)", "none")]
     #[case("(vector,[[[[[[[[[[[0]x2]x2]x2]x2]x2]x2]x2]x2]x2]x2]x2)", "none")]

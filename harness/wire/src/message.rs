@@ -36,8 +36,8 @@ pub enum MessageError {
     /// The line is empty or contains only blanks.
     #[error("the line is empty")]
     Empty,
-    /// A byte is neither blank, tab nor visible ASCII.
-    #[error("byte 0x{byte:02x} at offset {at} is neither blank, tab nor visible ASCII")]
+    /// A byte is neither space, tab nor visible ASCII.
+    #[error("byte 0x{byte:02x} at offset {at} is neither space, tab nor visible ASCII")]
     BadByte {
         /// The byte's offset.
         at: usize,
@@ -228,8 +228,8 @@ mod tests {
     #[case("cmd=get key", "no key=value tuple at offset 8")]
     #[case("cmd=get  =k", "no key=value tuple at offset 9")]
     #[case("cmd", "no key=value tuple at offset 0")]
-    #[case("cmd=get\r", "byte 0x0d at offset 7 is neither blank, tab nor visible ASCII")]
-    #[case("bad \u{e9}", "byte 0xc3 at offset 4 is neither blank, tab nor visible ASCII")]
+    #[case("cmd=get\r", "byte 0x0d at offset 7 is neither space, tab nor visible ASCII")]
+    #[case("bad \u{e9}", "byte 0xc3 at offset 4 is neither space, tab nor visible ASCII")]
     fn both_readings_agree_without_blanks_in_values(#[case] line: &str, #[case] tuples: &str) {
         assert_eq!(show(line, ToEndOfLine), tuples);
         assert_eq!(show(line, ToBlank), tuples);

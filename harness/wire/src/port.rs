@@ -38,7 +38,7 @@ pub struct Greeting {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} should be {expected}")]
 pub struct GreetingError {
-    /// The line with the error, from 1.
+    /// The number of the line with the error, starting at 1.
     pub line: usize,
     /// The expected line.
     pub expected: &'static str,

@@ -21,7 +21,7 @@ pub struct SpawnProgram {
     pub execname: Vec<u8>,
     /// The number of programs in the request; 0 in a parsed frame, which does not contain it for each program.
     pub totspawns: u64,
-    /// The number of this program, from 1; 0 in a parsed frame, in which programs have no numbers.
+    /// The number of this program, starting at 1; 0 in a parsed frame, in which programs have no numbers.
     pub spawnssofar: u64,
     /// The arguments in index order, each with its index as written.
     pub args: Vec<(u64, Vec<u8>)>,
@@ -171,7 +171,8 @@ impl SpawnSection {
         }
     }
 
-    /// Returns the number of programs, arguments or pairs under a key, as [`Self::number`] does. Returns an error if it exceeds the limit.
+    /// Returns the number of programs, arguments or pairs under a key. If the key is missing, returns `default`, or an error if that is
+    /// `None`. Also returns an error if the number exceeds the limit.
     fn count(&self, key: &'static str, default: Option<u64>) -> Result<u64, DecodeError> {
         let value = self.number(key, default)?;
         let is_bounded = value <= Self::MAX_COUNT;
@@ -228,7 +229,7 @@ impl Default for SpawnLimits {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line} of the spawn request: {kind}")]
 pub struct SpawnError {
-    /// The line within the block, from 1 (`mcmd=spawn`). Missing keys are detected at `endcmd`.
+    /// The number of the line within the block; `mcmd=spawn` is line 1. Missing keys are detected at `endcmd`.
     pub line: usize,
     /// The error.
     pub kind: SpawnErrorKind,
@@ -243,8 +244,8 @@ pub enum SpawnErrorKind {
     /// A message of a different operation, or another `mcmd`, came before `endcmd`. The RFC forbids this.
     #[error("another message before \"endcmd\"")]
     Interspersed,
-    /// A byte is neither blank, tab nor visible ASCII.
-    #[error("byte 0x{byte:02x} at offset {at} is neither blank, tab nor visible ASCII")]
+    /// A byte is neither space, tab nor visible ASCII.
+    #[error("byte 0x{byte:02x} at offset {at} is neither space, tab nor visible ASCII")]
     BadByte {
         /// The byte's offset in the line.
         at: usize,
@@ -263,7 +264,7 @@ pub enum SpawnErrorKind {
         expected: Rule,
     },
     /// The index in a key such as `arg-1` is not an unsigned integer.
-    #[error("the index in \"{key}\" is not a number from 0 and below 2^64")]
+    #[error("the index in \"{key}\" is not an unsigned integer below 2^64")]
     BadIndex {
         /// The key.
         key: String,
@@ -513,8 +514,8 @@ fn pairs(
         .collect()
 }
 
-/// A collector for all blocks of a request. As in MPICH, there are `totspawns` blocks, which `spawnssofar` numbers from 1. The RFC does not
-/// specify requests with several programs.
+/// Collects all blocks of a spawn request. As in MPICH, a request has `totspawns` blocks, and `spawnssofar` is the number of the block,
+/// starting at 1. The RFC does not specify requests with several programs.
 #[derive(Debug, Clone)]
 pub struct SpawnCollector {
     assembler: SpawnAssembler,
@@ -649,9 +650,9 @@ mod tests {
     #[case(&[("argcnt=0", "arg0=a\nargcnt=0")], 10, r#""argcnt" is 0, but the number of elements is 1"#)]
     #[case(&[("argcnt=0", "arg0=a\narg2=b\nargcnt=2")], 11, r#"the key "arg1" is missing"#)]
     #[case(&[("argcnt=0", "arg2=a\nargcnt=1")], 10, r#"the key "arg1" is missing"#)]
-    #[case(&[("argcnt=0", "arg-1=a\nargcnt=1")], 6, r#"the index in "arg-1" is not a number"#)]
-    #[case(&[("argcnt=0", "arg+-1=a\nargcnt=1")], 6, r#"the index in "arg+-1" is not a number"#)]
-    #[case(&[("argcnt=0", "arg99999999999999999999=a")], 6, "is not a number from 0 and below 2^64")]
+    #[case(&[("argcnt=0", "arg-1=a\nargcnt=1")], 6, r#"the index in "arg-1" is not an unsigned integer"#)]
+    #[case(&[("argcnt=0", "arg+-1=a\nargcnt=1")], 6, r#"the index in "arg+-1" is not an unsigned integer"#)]
+    #[case(&[("argcnt=0", "arg99999999999999999999=a")], 6, "is not an unsigned integer below 2^64")]
     #[case(&[("argcnt=0", "arg1=a\narg01=b\nargcnt=2")], 7, r#"the key "arg01" appears more than once"#)]
     #[case(&[("preput_num=0", "preput_num=1\npreput_key_0=k")], 10, r#""preput_val_0" is missing"#)]
     #[case(&[("preput_num=0", "preput_num=1\npreput_val_0=k")], 10, r#""preput_key_0" is missing"#)]

@@ -33,8 +33,8 @@ impl Exchange {
         write(framing, Some(self.request), self.arguments.iter(), fields)
     }
 
-    /// Returns the response with the given fields, as [`Exchange::write_request`] does for the request. `rc` and the other common fields
-    /// come first.
+    /// Returns the response with the given fields, identified by name. `rc` and the other common fields come first. Fields that the
+    /// response does not have are left out. The values are not checked. Returns an empty message if it would be too long for a frame.
     pub fn write_response(&self, framing: Framing, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
         write(framing, self.response, common_results(framing).iter().chain(self.results), fields)
     }

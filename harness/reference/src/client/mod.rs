@@ -15,7 +15,8 @@ use pmi_wire::{
 };
 use thiserror::Error;
 
-/// A request that the standard does not allow. Nothing was sent, and the state of the client has not changed.
+/// The reason why the client refuses a request: the standard forbids the request, or the server has broken the protocol. Nothing was sent,
+/// and the state of the client has not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientMisuse {
     /// The response to an earlier request is still missing.
@@ -219,7 +220,7 @@ const MESSAGE_MAX: usize = 100_000;
 const DRAFT_LIMITS: KvsLimits =
     KvsLimits { kvsname_max: u64::MAX, keylen_max: KEY_MAX as u64 + 1, vallen_max: VALUE_MAX as u64 + 1 };
 
-/// The suffix of some of Hydra's responses, which a [lenient](Client::lenient) client accepts.
+/// The suffix that Hydra appends to some responses, and that a [lenient](Client::lenient) client accepts.
 const FOUND: &[u8] = b" found=TRUE";
 
 /// A field of a request: its name in the protocol table, and its value.
@@ -377,13 +378,13 @@ impl Client {
         Ok(bytes)
     }
 
-    /// RFC 13, "`PMI_KVS_Get`"; draft, "`PMI_KVS_Get`": requests a value of the process group's keyval space.
+    /// RFC 13, "`PMI_KVS_Get`"; draft, "`PMI_KVS_Get`": requests a value from the process group's keyval space.
     pub fn get(&mut self, key: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         self.request_in_space("get", &[("key", key)])
     }
 
-    /// Draft, "`PMI_KVS_Get`": requests a value of a job, with a hint about the rank that put it.
+    /// Draft, "`PMI_KVS_Get`": requests a value from a job's keyval space, with a hint about the rank that put it.
     pub fn get_of_job(
         &mut self,
         jobid: Option<&[u8]>,
@@ -954,7 +955,7 @@ mod tests {
             (b"cmd=put_result rc=0\n", ServerError::Mismatched { expected: "get", found: "put" }),
             (b"\n", ServerError::Mismatched { expected: "get", found: "abort" }),
             (b"cmd=get_result rc=0\n", ServerError::NoResult),
-            (b"cmd=what\n", ServerError::Malformed("not a response of PMI-1.1".to_owned())),
+            (b"cmd=what\n", ServerError::Malformed("not a PMI-1.1 response".to_owned())),
             (b"cmd=get_result value=v\ncmd=get_result value=v\n", ServerError::Unsolicited),
             (b"cmd=get_result value=v\nc", ServerError::Unsolicited),
             (&[b'x'; MESSAGE_MAX], ServerError::Framing(Overlong { limit: MESSAGE_MAX }.into())),
@@ -1036,7 +1037,7 @@ mod tests {
     }
 
     #[test]
-    fn client_of_1_2_falls_back_to_1_1() {
+    fn pmi_1_2_client_falls_back_to_1_1() {
         let mut pair = Pair::new(1);
         pair.clients = vec![Client::with_groups()];
         assert_eq!(pair.ask(0, Client::init), ServerResponse::Init(Version::V1_1));

@@ -76,7 +76,8 @@ struct ExternalEntry {
     does: String,
     #[serde(default)]
     dialects: Dialects,
-    /// The names that the implementation gets in the control run. The fault is not among them, and the scenario must pass.
+    /// The names that select the implementation's behaviour in the control run. The fault's name is not among them, and the scenario must
+    /// pass.
     #[serde(default)]
     base: String,
     /// Scenarios that find the fault, each with the requirement that its finding cites.

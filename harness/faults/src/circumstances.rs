@@ -18,7 +18,7 @@ pub struct Circumstances {
     pub nodes: u32,
     /// The number of processes of the group that wait in the barrier.
     pub waiting: u32,
-    /// The number of the barrier that comes next, from 1.
+    /// The number of the next barrier, starting at 1.
     pub round: u64,
     /// True if the last response to the process was a refusal.
     pub refused: bool,
@@ -43,7 +43,7 @@ pub enum Occasion {
     Always,
     /// Only on the nth occasion.
     Nth(u64),
-    /// On the nth occasion and all later ones.
+    /// On the nth occasion and all later occasions.
     From(u64),
     /// For spawned groups only.
     Spawned,
@@ -65,9 +65,9 @@ pub enum Occasion {
     Waiting,
     /// While all other processes of the group wait in the barrier.
     OthersWait,
-    /// After the previous barrier, and until the barrier with this number has ended.
+    /// From the end of the previous barrier until the end of the barrier with this number.
     Round(u64),
-    /// In spawned groups: after the previous barrier, and until the barrier with this number has ended.
+    /// In spawned groups: from the end of the previous barrier until the end of the barrier with this number.
     SpawnedRound(u64),
     /// When several messages arrived in one read.
     Burst,

@@ -22,11 +22,12 @@ pub struct ExternalFault {
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
-    /// The names that the implementation gets in the control run. The fault is not among them, and the scenarios must pass.
+    /// The names that select the implementation's behaviour in the control run. The fault's name is not among them, and the scenarios must
+    /// pass.
     pub base: &'static str,
     /// The dialects in which the fault or variation applies.
     pub dialects: Dialects,
-    /// The ways in which the fault is found; none for a variation.
+    /// The ways in which the fault is found; empty for a variation.
     pub kills: Vec<ExternalKill>,
 }
 

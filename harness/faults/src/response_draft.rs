@@ -6,9 +6,9 @@ use pmi_wire::{Framing, Proc};
 /// The format of a frame's length header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LengthFormat {
-    /// The length after blanks, as in the draft.
+    /// The length after spaces, as in the draft.
     RightAligned,
-    /// The length followed by blanks.
+    /// The length followed by spaces.
     LeftAligned,
     /// The length with leading zeros.
     ZeroPadded,

@@ -32,7 +32,7 @@ pub(crate) struct SpawnMultipleArguments {
 }
 
 impl SpawnMultipleArguments {
-    /// Copies the programs. NULL also stands for no arguments, no infos or no preput pairs.
+    /// Copies the programs. A NULL list of arguments, infos or preput pairs counts as empty.
     ///
     /// # Safety
     ///

@@ -128,7 +128,7 @@ api! {
         })
     }
 
-    /// Ends this process, and requests the end of its process group.
+    /// Terminates this process, and requests the end of its process group.
     fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) {
         // SAFETY: guaranteed by the caller.
         if let Some(message) = unsafe { text(error_msg) } {

@@ -77,7 +77,7 @@ impl Batch {
         started.map(|fact| fact.pid)
     }
 
-    /// Returns the facts one by one.
+    /// Returns the facts in order, each with its bytes.
     pub(crate) fn facts(self) -> impl Iterator<Item = ProcessFact> {
         let Self { facts, bytes } = self;
         let mut at = 0;
@@ -148,7 +148,7 @@ impl ObservedProcess {
     }
 }
 
-/// The carrier of all connections of a session.
+/// Forwards the messages on all connections of a session, and reports each message.
 pub(crate) struct Carrier {
     reactor: Reactor<CarrierSource>,
     /// The listener for taps; `None` after the descriptors have run out. Taps that have not been accepted by then forward their messages

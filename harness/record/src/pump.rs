@@ -386,7 +386,7 @@ mod tests {
             }
         }
 
-        /// Carries, and returns the bytes that the process manager receives.
+        /// Carries the available bytes, and returns those that the process manager receives.
         fn receive(&mut self) -> Vec<u8> {
             self.carry();
             let mut bytes = vec![0; 64];

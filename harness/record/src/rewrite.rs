@@ -42,9 +42,9 @@ enum BlockState {
 enum FrameState {
     /// The frame is held back, because it may be a spawn request.
     Held,
-    /// The frame is a different request, of which this number of bytes is still to be forwarded.
+    /// The frame contains a different request, and the contained number of bytes must still be forwarded.
     Passes(usize),
-    /// The boundaries of frames are lost.
+    /// The boundaries between frames are unknown.
     Unreadable,
 }
 
@@ -271,7 +271,7 @@ fn rewrite_frame(
         out.extend_from_slice(path.as_deref().unwrap_or(tuple.value));
         out.push(b';');
     }
-    // Write blanks on the same side of the length as in the client's header.
+    // Write spaces on the same side of the length as in the client's header.
     let mut length = frame_header(out.len())?;
     if header[0] != b' ' {
         let blanks = length.iter().take_while(|b| **b == b' ').count();

@@ -54,7 +54,7 @@ pub struct RecordedSession {
 pub enum SessionMode {
     /// The launcher has the recorder's standard streams, and no time limit.
     Transparent,
-    /// The launcher has no standard streams. After the time limit, all processes that it has started are ended.
+    /// The launcher has no standard streams. After the time limit, all processes that the launcher has started are terminated.
     Bounded(Duration),
 }
 
@@ -238,7 +238,7 @@ impl RunningSession {
                     hung = true;
                     let at = self.start.elapsed();
                     self.report(SessionMessage::Hung(at));
-                    // SIGTERM comes first, so that launchers can end their own processes.
+                    // SIGTERM comes first, so that launchers can terminate their own processes.
                     self.launcher.signal(Signal::TERM);
                 }
                 if self.start.elapsed() > time + EXIT_GRACE || interrupts > 2 {

@@ -59,7 +59,7 @@ impl Rank {
     }
 
     fn exchange(&mut self, neighbours: u32) -> Result<()> {
-        // Hydra does not preserve blanks in values.
+        // Hydra does not preserve spaces in values.
         let value = |rank: u32| format!("the-address-of-rank-{rank}");
         let (key, own) = (format!("addr-{}", self.rank), value(self.rank));
         let put = self.ask(|c| c.put(key.as_bytes(), own.as_bytes()))?;
@@ -150,7 +150,7 @@ fn run() -> Result<()> {
             let mut writer = this.socket.try_clone()?;
             writer.set_write_timeout(Some(Duration::from_millis(500)))?;
             let line = b"cmd=get_my_kvsname\n";
-            // Send requests until the server stops reading, which is what the test needs.
+            // Send requests until the server stops reading.
             let sent = (0..n).take_while(|_| matches!(writer.write(line), Ok(n) if n == line.len())).count();
             println!("{}", if sent < n as usize { "held back" } else { "all taken" });
             let mut lines = 0;
@@ -165,9 +165,9 @@ fn run() -> Result<()> {
         _ => return Err(format!("unknown mode {mode:?}").into()),
     }
     if chosen {
-        // The process manager must end this process before the sleep is over.
+        // The process manager must kill this process before the sleep is over.
         std::thread::sleep(Duration::from_secs(60));
-        return Err("the process manager did not end this process".into());
+        return Err("the process manager did not kill this process".into());
     }
     expect(this.ask(Client::finalize)?, &ServerResponse::Finalized)
 }

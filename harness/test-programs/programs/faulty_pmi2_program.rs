@@ -126,7 +126,7 @@ impl Pmi {
         }
     }
 
-    /// Reads the response to a command, with any rc.
+    /// Reads the response to a command, whatever its `rc`.
     pub(super) fn response(&mut self, command: &str) -> Tuples {
         let body = self.body();
         if !body.ends_with(';') && !is_selected("needs-no-last-semicolon") {

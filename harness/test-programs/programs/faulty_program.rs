@@ -28,7 +28,7 @@ pub(super) fn crash(signal: Signal) -> ! {
     wait_for_ever()
 }
 
-/// Ends the program, because the connection or the other side can no longer be used.
+/// Exits, because the connection or the other side can no longer be used.
 pub(super) fn fail(what: &str) -> ! {
     let name = env::args().next().unwrap_or_default();
     eprintln!("{}: {what}", name.rsplit('/').next().unwrap_or_default());
@@ -36,7 +36,7 @@ pub(super) fn fail(what: &str) -> ! {
         std::process::abort();
     }
     if is_selected("leaves-a-process-when-it-fails") {
-        // The runner ends all processes in this process group, so the shell gets a separate group.
+        // The runner kills all processes in this process group, so the shell gets a separate group.
         let mut shell = Command::new("sh");
         let started = shell.args(["-c", "sleep 60 >/dev/null 2>&1 &"]).process_group(0).status();
         started.expect("sh can be started");
@@ -172,7 +172,7 @@ impl Pmi {
         }
     }
 
-    /// Reads the next response, with any rc.
+    /// Reads the next response, whatever its `rc`.
     fn response(&mut self, cmd: &str) -> Tuples {
         let mut line = self.line();
         if is_selected("takes-any-byte") {

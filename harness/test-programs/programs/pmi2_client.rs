@@ -100,7 +100,7 @@ fn run() -> Result<()> {
         "leave" if number(1)? == this.rank => process::exit(number(2)? as i32),
         "abort" if number(1)? == this.rank => {
             this.send("cmd=abort;isworld=TRUE;msg=enough;")?;
-            // The process manager must end this process before the sleep is over.
+            // The process manager must kill this process before the sleep is over.
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
         "leave" | "abort" => _ = this.ask("cmd=kvs-fence;")?,

@@ -15,7 +15,7 @@ macro_rules! built {
     };
 }
 
-/// A rank that behaves correctly or, by its first argument, ends the job in some way: `pmi-client MODE ARGS...`.
+/// A rank that behaves correctly, or misbehaves in the way that its first argument selects: `pmi-client MODE ARGS...`.
 pub const CLIENT: &str = built!("pmi-client");
 
 /// A program under test that behaves correctly or has the named fault: `faulty-program [FAULT]`.
@@ -36,7 +36,7 @@ pub const PLANTED_PMI2_PROGRAM: &str = built!("planted-pmi2-program");
 /// A process manager that crashes, hangs or floods, depending on its mode: `hostile-manager MODE RANKS PROGRAM`.
 pub const HOSTILE_MANAGER: &str = built!("hostile-manager");
 
-/// A rank that speaks PMI-2 and behaves correctly or, by its first argument, ends the job in some way: `pmi2-client MODE ARGS...`.
+/// A PMI-2 rank that behaves correctly, or misbehaves in the way that its first argument selects: `pmi2-client MODE ARGS...`.
 pub const PMI2_CLIENT: &str = built!("pmi2-client");
 
 /// A PMI library with the fault that LIBRARY_FAULT names. It does everything else through the library that GOOD_LIBRARY names.
@@ -63,10 +63,10 @@ pub const FAULTY_PMI2_LIBRARY: &str = built!("libfaulty2.so");
 /// [`FAULTY_PMI2_LIBRARY`] without some functions of the PMI-2 API.
 pub const PMI2_LIBRARY_WITH_FEWER_FUNCTIONS: &str = built!("libfewer2.so");
 
-/// A small parallel program in C that uses any `libpmi2.so.0` that it finds in LD_LIBRARY_PATH.
+/// A small parallel program in C that uses the `libpmi2.so.0` that it finds in LD_LIBRARY_PATH.
 pub const PMI2_LIBRARY_PROGRAM: &str = built!("pmi2-library-program");
 
-/// A small parallel program in C that uses any `libpmi.so.0` that it finds in LD_LIBRARY_PATH.
+/// A small parallel program in C that uses the `libpmi.so.0` that it finds in LD_LIBRARY_PATH.
 pub const LIBRARY_PROGRAM: &str = built!("library-program");
 
 /// A process manager in C with rare bugs that depend on single bytes: `small-manager [--bug NAME] -n RANKS PROGRAM`.

@@ -100,7 +100,7 @@ impl Editable for ClientSession {
     }
 }
 
-/// Creates a step of the process that makes `other`.
+/// Creates a step of the process that performs `other`.
 fn step_of(other: &SessionStep, act: SessionAction) -> SessionStep {
     SessionStep { group: other.group, rank: other.rank, action: act, without_waiting: false, op: None }
 }

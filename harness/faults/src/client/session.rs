@@ -25,7 +25,7 @@ pub enum SessionAction {
     Write(Vec<u8>),
     /// Writes these PMI-2 bodies in one write, each preceded by its length.
     Frames(Vec<Vec<u8>>),
-    /// Closes the connection and ends.
+    /// Closes the connection and exits.
     Close,
 }
 

@@ -40,7 +40,7 @@ impl Server {
         }
     }
 
-    /// Ends the processes of a group that `which` selects. The others continue.
+    /// Terminates the processes of a group that `which` selects. The others continue.
     pub(super) fn close_selected(&mut self, group: GroupId, which: impl Fn(u32, &ServerProcess) -> bool) {
         for rank in 0..self.size(group) {
             let proc = Proc { group, rank };

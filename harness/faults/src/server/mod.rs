@@ -200,7 +200,7 @@ impl Server {
         }
     }
 
-    /// Returns, for each effect in the order of addition, whether it has shown, or would have shown if it is only rehearsed.
+    /// Returns whether each effect, in the order of addition, has shown. For a rehearsed effect, returns whether it would have shown.
     pub fn shown_effects(&self) -> Vec<bool> {
         self.state.as_ref().map(|state| state.shown()).unwrap_or_default()
     }

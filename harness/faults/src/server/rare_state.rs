@@ -6,7 +6,7 @@ use pmi_reference::{GroupId, OperationResult};
 use pmi_wire::Proc;
 use serde::{Deserialize, Serialize};
 
-/// Pairs of a key or name, and its value or port.
+/// Pairs of a key and its value, or of a name and its port.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The state that a job leaves for the next one, for the rare faults that depend on it.

@@ -88,7 +88,7 @@ pub(super) struct EffectState {
     pub(super) opened_barriers: u64,
     /// Group barriers that have been opened.
     pub(super) opened_group_barriers: Vec<(GroupId, BarrierIdentity)>,
-    /// The name that all created spaces get.
+    /// The name that every created keyval space gets.
     pub(super) space_name: Option<Vec<u8>>,
     /// The number of barriers that each process has entered.
     pub(super) barrier_entries: HashMap<Proc, u64>,
@@ -114,7 +114,8 @@ impl EffectState {
         (!list.is_empty()).then(|| Box::new(Self { effects: list, rehearsed, within_job, ..Self::default() }))
     }
 
-    /// Returns, for each effect, whether it has shown, or would have shown in a rehearsal. Rehearsed effects do not influence each other.
+    /// Returns whether each effect has shown. For a rehearsed effect, returns whether it would have shown; such effects do not influence
+    /// each other.
     pub(super) fn shown(&self) -> Vec<bool> {
         self.effects.iter().map(|effect| effect.shown).collect()
     }

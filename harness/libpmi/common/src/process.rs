@@ -52,7 +52,9 @@ impl ConnectedProcess {
                 Ok(bytes) if !bytes.is_empty() => self.client.receive(bytes),
                 Ok(_) | Err(_) => {
                     let error = self.client.closed().err();
-                    return Err(self.broken(&error.map_or("the end".to_owned(), |error| error.to_string())));
+                    return Err(self.broken(
+                        &error.map_or("the connection was closed".to_owned(), |error| error.to_string()),
+                    ));
                 }
             };
             match response {

@@ -121,7 +121,7 @@ api! {
         held(&PROCESS.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends this process, and requests the end of the job if the flag is not 0.
+    /// Terminates this process, and requests the end of the job if the flag is not 0.
     fn PMI2_Abort(flag: c_int, msg: *const c_char) {
         // SAFETY: guaranteed by the caller.
         let message = unsafe { text(msg) }.unwrap_or_default();
@@ -243,7 +243,7 @@ api! {
         joined(|session| session.ask(Client::barrier).map(drop))
     }
 
-    /// Gets a value. Truncates a value that does not fit, and returns the negative length.
+    /// Gets a value. Truncates a value that does not fit, and then reports its full length as a negative number.
     fn PMI2_KVS_Get(
         jobid: *const c_char,
         src_pmi_id: c_int,

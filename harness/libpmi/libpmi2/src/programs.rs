@@ -61,7 +61,7 @@ fn size(number: Option<c_int>) -> Result<usize, Code> {
 }
 
 impl Programs {
-    /// Copies the programs. NULL also stands for no arguments or no infos.
+    /// Copies the programs. A NULL list of arguments or infos counts as empty.
     ///
     /// # Safety
     ///

@@ -49,7 +49,7 @@ pub(super) struct RecordedSteps {
     finished: Vec<RecordedStep>,
     /// Steps whose order is not decided yet: the process, and an index into `texts`.
     unordered: Vec<(Proc, u32)>,
-    /// The texts of the steps in `unordered`.
+    /// The text of each step in `unordered`.
     texts: Vec<StepText>,
     numbers: HashMap<StepText, u32>,
     /// The processes that have entered a barrier in the steps of `unordered`.
@@ -184,7 +184,7 @@ mod tests {
         all.finish().into_iter().map(|step| (ranks(step.ranks), step.text.text)).collect()
     }
 
-    /// Returns the texts of a rank, in order.
+    /// Returns the text of each step of a rank, in order.
     fn by_rank(steps: &[(Vec<u32>, String)], rank: u32) -> Vec<String> {
         let said_by_it = steps.iter().filter(|(who, _)| who.contains(&rank));
         said_by_it.map(|(_, text)| of_rank(text, rank)).collect()

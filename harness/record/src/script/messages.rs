@@ -19,7 +19,7 @@ use super::state::{
 const MISS: &str =
     "<one of>\n  pass: cmd=kvs-get-response rc=0 value=<absent>\n  pass: cmd=kvs-get-response rc=fail";
 
-/// Writes a value. Escapes blanks in a frame, where they would separate tuples.
+/// Writes a value. Escapes spaces in a frame, where they would separate tuples.
 fn value(framing: Framing, bytes: &[u8]) -> String {
     match framing {
         Framing::Lines => escaped(bytes),

@@ -1,7 +1,7 @@
 //! Combines steps of ranks that differ only in numbers, if the numbers depend on the rank.
 //!
-//! `key=card-0` of rank 0 and `key=card-1` of rank 1 become `key=card-$rank`. If each rank reads from its right neighbour, the key becomes
-//! `key=card-<calc ($rank+1)%$size>`.
+//! `key=card-0` from rank 0 and `key=card-1` from rank 1 become `key=card-$rank`. If each rank reads from its right neighbour, the key
+//! becomes `key=card-<calc ($rank+1)%$size>`.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -135,7 +135,7 @@ fn offset(number: i64, rank: u32, size: Option<u32>) -> i64 {
     }
 }
 
-/// Returns one step for all ranks that have the same numbers or offsets. If there are too few ranks, returns a step for each rank.
+/// Returns a single step for all ranks that have the same numbers or offsets. If there are too few ranks, returns a step for each rank.
 fn step_of(class: &[(bool, i64)], mut texts: Vec<(&SplitText, u32)>) -> Vec<(Vec<u32>, String)> {
     texts.sort_unstable_by_key(|(_, rank)| *rank);
     let number = |(at, (follows, number)): (usize, &(bool, i64))| {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn expresses_numbers_through_the_rank() {
+    fn expresses_numbers_in_terms_of_the_rank() {
         let own = [("k=0x v=5", &[0][..]), ("k=1x v=5", &[1]), ("k=2x v=5", &[2])];
         assert_eq!(written(&own, Some(3)), [step(&[0, 1, 2], "k=${rank}x v=5")]);
         let right = [("k=1", &[0][..]), ("k=2", &[1]), ("k=0", &[2])];

@@ -186,7 +186,7 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
         match byte {
             b'<' => text.push_str("<<"),
             b'$' => text.push_str("$$"),
-            // A blank between visible characters is kept by the parser.
+            // The parser keeps a space between visible characters.
             b' ' if i > 0 && between(bytes.get(i - 1)) && between(bytes.get(i + 1)) => text.push(' '),
             b' ' if i == 0 && between(bytes.get(1)) => text.push(' '),
             b' ' => text.push_str("<sp>"),

@@ -462,7 +462,7 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     }
 }
 
-/// Ends this process in the same way as the program: kills it with the signal that killed the program, or returns the program's exit
+/// Terminates this process in the same way as the program: kills it with the signal that killed the program, or returns the program's exit
 /// status.
 fn exit_like(exit: Exit) -> u8 {
     match exit {

@@ -7,7 +7,7 @@
 local PORT = 1313
 
 -- For each framing (1: lines, 2: frames), the messages by the value of their `cmd`: the operation, whether it is a request, the document
--- that defines it, and the fields as KEY=NAME:FLAGS. The flags are s for a value with blanks, n for a key that ends in a number, and 2 for
+-- that defines it, and the fields as KEY=NAME:FLAGS. The flags are s for a value with spaces, n for a key that ends in a number, and 2 for
 -- a field of PMI-1.2.
 local MESSAGES = {
   {

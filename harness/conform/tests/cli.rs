@@ -1023,7 +1023,11 @@ fn manager_must_connect_to_its_singleton() {
     "pmi-2",
     "placed 2 processes on 2 nodes (node-0, node-1)"
 )]
-fn judges_nodes_as_processes_report_them(#[case] scenario: &str, #[case] dialect: &str, #[case] shown: &str) {
+fn judges_placement_by_the_reported_nodes(
+    #[case] scenario: &str,
+    #[case] dialect: &str,
+    #[case] shown: &str,
+) {
     let (nodes, dialect) = if dialect == "wrong" { ("1", "pmi-1.1") } else { ("2", dialect) };
     let spread = r#"sh -c 'SLURMD_NODENAME=node-$PMI_RANK exec "$0"'"#;
     let server = format!(

@@ -115,7 +115,7 @@ fn shows_a_fault_without_pmi_fd(
 }
 
 #[test]
-fn shows_a_crash_of_a_launcher() {
+fn reproduces_a_launcher_crash() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("{FAULTY_MANAGER} crash-in-places {{ranks}} {{agent}}");
     let index = write(folder.path(), "kvs/exchange[own-key]", ["--server", &server]);
@@ -131,7 +131,7 @@ fn shows_a_crash_of_a_launcher() {
 #[rstest]
 #[case::exit_status("rejects-leading-zeros", "lawful/forms[leading-zeros]")]
 #[case::hang("polls-instead-of-the-barrier", "lawful/forms[get-after-barrier-only]")]
-fn shows_a_fault_of_a_program(#[case] fault: &str, #[case] scenario: &str) {
+fn reproduces_a_program_fault(#[case] fault: &str, #[case] scenario: &str) {
     let folder = tempfile::tempdir().unwrap();
     let client = format!("{FAULTY_PROGRAM} {fault}");
     let index = write(folder.path(), &format!("client/{scenario}"), ["--client", &client]);

@@ -173,7 +173,7 @@ fn rank_0_inherits_stdin() {
 #[case::all_succeed("exit 0", 0)]
 #[case::one_fails("[ $PMI_RANK != 2 ] || exit 7", 7)]
 #[case::killed_by_a_signal("[ $PMI_RANK != 1 ] || kill -TERM $$", 143)]
-fn exit_status_follows_the_ranks(#[case] script: &str, #[case] status: i32) {
+fn ranks_determine_the_exit_status(#[case] script: &str, #[case] status: i32) {
     assert_eq!(shell("3", script).0, status);
 }
 
@@ -223,7 +223,7 @@ fn first_failed_rank_sets_the_exit_status() {
     "pmi-conform serve: rank 1 of group 0: abort requested\n",
 )]
 #[case::abort_with_success(&["abort", "1", "0"], 0, "pmi-conform serve: rank 1 of group 0: abort requested\n")]
-fn failing_rank_ends_the_job(#[case] args: &[&str], #[case] status: i32, #[case] log: &str) {
+fn failing_rank_aborts_the_job(#[case] args: &[&str], #[case] status: i32, #[case] log: &str) {
     // A process that was not killed would print a line.
     assert_eq!(run_client("3", args), (status, String::new(), log.to_owned()));
 }
@@ -304,7 +304,7 @@ const FAMILY: &str = "touch $DIR/$$; sleep 600 & touch $DIR/$!; ";
 #[case::interrupted(Signal::INT, 130)]
 #[case::terminated(Signal::TERM, 143)]
 #[case::hung_up(Signal::HUP, 129)]
-fn signal_ends_all_processes(#[case] signal: Signal, #[case] status: i32) {
+fn signal_terminates_all_processes(#[case] signal: Signal, #[case] status: i32) {
     let dir = tempfile::tempdir().unwrap();
     let mut command = serve(&["-n", "3", "--", "sh", "-c", &format!("{FAMILY} wait")]);
     let mut child = command.env("DIR", dir.path()).stderr(Stdio::null()).spawn().unwrap();

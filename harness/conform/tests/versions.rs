@@ -8,7 +8,7 @@ use common::conform;
 use pmi_test_programs::{CLIENT, side_by_side};
 use serde_json::Value;
 
-/// Returns the response of a server with this fault to an offer, and what follows it.
+/// Returns the table cells for a server with this fault and for this offer: the response, and the behaviour after the response.
 fn cell(fault: &str, offered: &str) -> (String, String) {
     let server =
         format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
@@ -21,7 +21,7 @@ fn cell(fault: &str, offered: &str) -> (String, String) {
     (row["answered"].as_str().unwrap().to_owned(), row["then"].as_str().unwrap().to_owned())
 }
 
-/// The cell for a response without a newline to an offer of 1.1.
+/// The table cell for an offer of 1.1 that is answered without a newline.
 const ANSWER_WITHOUT_NEWLINE: &str =
     "\"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
 

@@ -84,7 +84,7 @@ const SYSTEM_LIBRARY_PREFIXES: [&str; 12] = [
     "liblsan",
 ];
 
-/// Runtime functions that end a program or manage its memory and strings. Statically linked programs contain them.
+/// Runtime functions that terminate a program, or that manage its memory and strings. Statically linked programs contain them.
 const RUNTIME_FUNCTIONS: [&str; 36] = [
     "abort",
     "raise",

@@ -70,7 +70,7 @@ pub fn is_assertion(line: &str) -> bool {
     is_broken_memory(line) || line.to_ascii_lowercase().contains("assert")
 }
 
-/// Prefixes of the first lines that runtimes write before an uncaught exception or a panic ends the program.
+/// Prefixes of the first lines that runtimes write before an uncaught exception or a panic terminates the program.
 const UNCAUGHT_PREFIXES: [&str; 5] = [
     "Traceback (most recent call last)",
     "panic: ",

@@ -44,7 +44,7 @@ pub enum ExpectationKind {
     OneOf(Vec<Choice>),
     /// The process has started.
     Started,
-    /// The process manager ends the process.
+    /// The process manager terminates the process.
     #[serde(rename = "ended")]
     IsEnded,
     /// A variable of the process's environment has this value.

@@ -569,7 +569,7 @@ impl Judge {
                     self.report_silence(
                         Some(p),
                         cites,
-                        "the process manager ends the process",
+                        "the process manager terminates the process",
                         proof,
                         waited,
                     );

@@ -771,8 +771,8 @@ pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     }
 }
 
-/// Returns whether a message is a protocol error of PMI-1 instead of the response to a request. A client that skips an empty line, or that
-/// can read a malformed response, need not detect an error.
+/// Returns whether a message is a PMI-1 protocol error instead of the response to a request. A client that skips an empty line, or that can
+/// read a malformed response, need not detect an error.
 fn is_wrong_answer(message: &Decoded<'_>, operation: Operation) -> bool {
     let begins = |command: &str| message.text.starts_with(format!("cmd={command} ").as_bytes());
     let is_other = message.operation() != Some(operation) && !operation.response_cmd().is_some_and(begins);

@@ -55,7 +55,7 @@ struct UpstreamClient {
     breaks_lock_step: bool,
     /// True if the process has sent lines that the proxy may parse differently from this monitor.
     has_unparsable_lines: bool,
-    /// The state of PMI-2, once negotiated.
+    /// The state of the PMI-2 messages, once PMI-2 is negotiated.
     frames: Option<PendingFrames>,
 }
 

@@ -190,11 +190,11 @@ pub enum RequirementSet {
     Rfc13Grammar,
     /// The behaviour that PMI-2 servers have in common and that portable clients rely on.
     Pmi2Common,
-    /// The draft of PMI-2.
+    /// The PMI-2 draft.
     Pmi2Draft,
-    /// MPICH's table of PMI-2's messages.
+    /// MPICH's table of PMI-2 messages.
     Pmi2Mpich,
-    /// MPICH's PMI-1.2.
+    /// MPICH's extension of PMI-1, PMI-1.2.
     Mpich12,
     /// Any other requirement, in particular common behaviour of implementations.
     Other,

@@ -66,7 +66,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// Returns whether RFC 13 defines the function and all its return codes. The header of PMI-2 defines only the parameters.
+    /// Returns whether RFC 13 defines the function and all its return codes. The PMI-2 header defines only the parameters.
     pub fn is_of_rfc13(&self) -> bool {
         self.dialect == Dialect::Pmi1
     }
@@ -110,7 +110,7 @@ const CODES: [&str; 15] = [
     "ERR_INVALID_SIZE",
 ];
 
-/// The value of PMI2_ERR_OTHER. In most headers of PMI-1, PMI_ERR_INVALID_KVS has this value, but RFC 13 does not give its value.
+/// The value of PMI2_ERR_OTHER. In most PMI-1 headers, PMI_ERR_INVALID_KVS has this value, but RFC 13 does not give its value.
 const ERR_OTHER: i32 = 14;
 
 /// Returns the value of a return code; `None` for PMI_ERR_INVALID_KVS and unknown names.
@@ -168,7 +168,7 @@ pub fn is_about_failures(requirement: &str) -> bool {
 
 macro_rules! functions {
     ($($name:literal [$($param:expr),*] $does:literal $errors:literal [$($code:ident),*] $optional:literal)*) => {
-        /// The functions of PMI-1, in the order of the RFC.
+        /// The PMI-1 functions, in the order of the RFC.
         const FUNCTIONS: &[Function] = {
             use Param::*;
             &[$(Function {
@@ -215,7 +215,7 @@ functions! {
     "PMI_Get_options" [OutText(None), InOutInt] "api.get-options" "" [] true
 }
 
-/// Defines a function of PMI-2. The header of PMI-2 allows any error code, because it only says that a function returns "an error code".
+/// Defines a PMI-2 function. The PMI-2 header allows any error code, because it only says that a function returns "an error code".
 const fn pmi2(name: &'static str, params: &'static [Param], does: &'static str) -> Function {
     Function {
         name,
@@ -235,7 +235,7 @@ const fn pmi2_attribute(name: &'static str, params: &'static [Param], does: &'st
     Function { reports_found: true, ..pmi2(name, params, does) }
 }
 
-/// The functions of PMI-2, in the order of the header that MPICH and Slurm share. Only Slurm has `PMIX_Ring`.
+/// The PMI-2 functions, in the order of the header that MPICH and Slurm share. Only Slurm has `PMIX_Ring`.
 const PMI2_FUNCTIONS: &[Function] = {
     use Param::*;
     &[

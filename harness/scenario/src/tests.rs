@@ -825,7 +825,7 @@ fn rows_and_dialects_have_separate_words_and_steps() {
 #[case::nameless("only\nend\n", "`only` needs the name of a row or dialect")]
 #[case::open("only a\n", "`only` without `end`")]
 #[case::unknown_dialect("in pmi-3 x=1\n", "unknown dialect `pmi-3`")]
-fn rejects_blocks_of_unknown_rows_and_dialects(#[case] line: &str, #[case] message: &str) {
+fn rejects_blocks_for_unknown_rows_and_dialects(#[case] line: &str, #[case] message: &str) {
     let text = format!("# A.\nrequires rfc13.get.value\nrow a\n{line}");
     let error = suite_of(&[("a", &text)]).expect_err("the text is invalid").to_string();
     assert!(error.contains(message), "{error}");

@@ -62,7 +62,7 @@ const BISECT_HELP: &str = "\
 Compares neighboring versions as `report compare` does. A finding that a version has and the previous version lacks was introduced in that \
 version; a finding that it no longer has was fixed in it. Scenarios that one of the two versions did not judge do not count. Recorded \
 deviations do not count. A scenario in which versions differ is played again on each version (--repeat), so that no version is blamed for \
-an intermittent failure; its frequency is printed.
+an intermittent failure; the frequency of each such failure is printed.
 
 Exit codes:
   0    no version introduced a finding that is more than a note

@@ -180,7 +180,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(page(run, &catalogue)?.as_bytes())
 }
 
-/// Returns the page of a run. `catalogue` contains the texts of the requirements.
+/// Returns the page of a run. `catalogue` contains the requirements and their wording.
 ///
 /// # Errors
 ///

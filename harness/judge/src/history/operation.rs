@@ -84,7 +84,7 @@ impl History {
 /// A response that no order of the operations explains.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Contradiction {
-    /// The requirement of PMI-1 and the requirement of PMI-2 that the response breaks.
+    /// The requirement that the response breaks in PMI-1, and the requirement that it breaks in PMI-2.
     pub(crate) rule: [&'static str; 2],
     /// The index of the operation whose response is unexplained.
     pub(crate) at: usize,

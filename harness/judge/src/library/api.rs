@@ -162,7 +162,7 @@ impl PendingCall {
     }
 }
 
-/// Returns whether the function ends the calling process.
+/// Returns whether the function terminates the calling process.
 pub(crate) fn is_abort(function: &Function) -> bool {
     matches!(function.name, "PMI_Abort" | "PMI2_Abort")
 }
@@ -192,7 +192,7 @@ pub(crate) fn returned(call: &PendingCall, returned: &CallResult) -> Vec<ApiViol
         found.at_most = Some(Severity::Note);
         all.push(found);
     } else if function.is_of_rfc13() && !(FAIL..=LAST_CODE).contains(&result) {
-        all.push(violation(ids::RFC13_API_RETURN_CODES, "a return code of RFC 13", code));
+        all.push(violation(ids::RFC13_API_RETURN_CODES, "a return code that RFC 13 defines", code));
     } else if result != 0 && result != ERR_INIT && !function.error_requirement.is_empty() {
         if !function.error_codes.is_empty() && !function.error_codes.contains(&result) {
             let listed: Vec<String> =

@@ -46,9 +46,9 @@ impl LibraryFile<'_> {
                 let version = called.split_once(".so.").map(|(_, version)| version.split('.').next());
                 (version != Some(Some("0"))).then(|| ("major version 0, libpmi.so.0", named()))
             }
-            ids::PMI2_COMMON_API_FUNCTIONS => missing("all functions of PMI-2", &|optional, _| !optional),
+            ids::PMI2_COMMON_API_FUNCTIONS => missing("all PMI-2 functions", &|optional, _| !optional),
             // A missing function that has a separate requirement is reported under that requirement.
-            ids::RFC13_API_ALL_FUNCTIONS => missing("all functions of RFC 13", &|optional, does| {
+            ids::RFC13_API_ALL_FUNCTIONS => missing("all RFC 13 functions", &|optional, does| {
                 !optional && !KEYVAL_SPACE_FUNCTIONS.contains(&does)
             }),
             ids::RFC13_API_OPTIONAL_DEFINED => missing("the optional functions", &|optional, _| optional),

@@ -187,10 +187,10 @@ impl Monitor {
             Framing::Lines => {
                 self.record_unknown(p);
                 let rule = line_request_rule(message, error);
-                self.client_error(p, rule, format!("a request of RFC 13 ({error})"), seen);
+                self.client_error(p, rule, format!("an RFC 13 request ({error})"), seen);
             }
             Framing::Frames => {
-                let expected = format!("a request of PMI-2 ({error})");
+                let expected = format!("a PMI-2 request ({error})");
                 // A process is not at fault if it merely repeats an unusable PMI_RANK.
                 let given = self.rank(p).rank_variable.as_deref().map(str::as_bytes);
                 let is_given = matches!(error, DecodeError::BadValue { key: "pmirank", .. })
@@ -224,7 +224,7 @@ impl Monitor {
         let line = message.text;
         let front = self.rank(p).pending.front().map(|pending| pending.row);
         self.rank(p).received_unsolicited |= front.is_none();
-        let of_rfc = || format!("a response of RFC 13 ({error})");
+        let of_rfc = || format!("an RFC 13 response ({error})");
         let (id, expected) = match error {
             // The value of a get extends to the end of the line, so an error there is an error in the value.
             DecodeError::Line(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
@@ -250,7 +250,7 @@ impl Monitor {
                 self.rank(p).pending.pop_front();
                 return;
             }
-            DecodeError::UnknownCommand { .. } => (ids::RFC13_ABNF_PMI1, "a response of RFC 13".to_owned()),
+            DecodeError::UnknownCommand { .. } => (ids::RFC13_ABNF_PMI1, "an RFC 13 response".to_owned()),
             DecodeError::BadValue { key, rule, .. } => (value_rule(key, *rule), of_rfc()),
             _ => {
                 let op = message.exchange().and_then(|row| Operation::from_rule(row.operation));
@@ -291,7 +291,7 @@ impl Monitor {
             // In a frame, only `rc` is checked.
             _ => ids::PMI2_COMMON_RC,
         };
-        let expected = format!("a response of PMI-2 ({error})");
+        let expected = format!("a PMI-2 response ({error})");
         self.server_error(p, requirement, expected, ObservationText::message(message.text));
     }
 

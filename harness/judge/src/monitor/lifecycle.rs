@@ -118,7 +118,7 @@ impl Monitor {
         }
     }
 
-    /// Records an offer of a version, or the fullinit of PMI-2.
+    /// Records an offer of a version, or a PMI-2 fullinit.
     pub(super) fn init_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(offered) = message.version() {
             // RFC 13 sets no bound, but version numbers that exceed the API's int are not judged.

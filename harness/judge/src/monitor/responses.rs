@@ -408,8 +408,8 @@ impl Monitor {
     }
 
     /// Returns the requirement about requests in pieces if the oldest unanswered request of a process is a valid PMI-1 request that came in
-    /// pieces. If `otherwise` is the requirement that an abort ends the group, an abort in pieces from any process of the group counts as
-    /// well. In all other cases, returns `otherwise`.
+    /// pieces. If `otherwise` is the requirement that an abort terminates the group, an abort in pieces from any process of the group
+    /// counts as well. In all other cases, returns `otherwise`.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         let aborts = |rank: &MonitoredRank| {
             rank.split_write && rank.pending.back().is_some_and(|last| last.op == Some(Operation::Abort))

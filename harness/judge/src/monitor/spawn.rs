@@ -86,7 +86,7 @@ impl Monitor {
                 self.client_error(
                     p,
                     id,
-                    format!("a spawn request of RFC 13 ({error})"),
+                    format!("an RFC 13 spawn request ({error})"),
                     ObservationText::message(line),
                 );
             }

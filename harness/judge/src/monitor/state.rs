@@ -68,8 +68,7 @@ pub(super) struct MonitoredRequest {
 pub(super) enum RequestDetail {
     /// An init line; contains the version that the line offers.
     Init(Version),
-    /// A fullinit of PMI-2. `lacks_field` is true if it omits a field that some servers need, and `has_wrong_rank` if it names a wrong
-    /// rank.
+    /// A PMI-2 fullinit. `lacks_field` is true if it omits a field that some servers need, and `has_wrong_rank` if it names a wrong rank.
     Fullinit {
         lacks_field: bool,
         has_wrong_rank: bool,
@@ -127,7 +126,7 @@ pub(super) enum SingletonState {
 pub(super) struct MonitoredRank {
     /// The framing of the pending requests.
     pub(super) framing: Framing,
-    /// True if the process has sent the fullinit of PMI-2.
+    /// True if the process has sent a PMI-2 fullinit.
     pub(super) fullinit_sent: bool,
     /// True if the process's fullinit has been accepted.
     pub(super) fullinit_accepted: bool,

@@ -418,7 +418,7 @@ fn unusable_rank_may_be_repeated(#[case] sent: &str, #[case] broken: &[&str]) {
 #[rstest]
 #[case::form_of_mpich(&["(vector,[0]x2)"], &[])]
 #[case::other_for_the_second_request(&["(vector,[0]x2)", "(vector,(0,1,2))"], &["pmi2.common.jobattr.mapping"])]
-fn each_protocol_has_its_mapping(#[case] mappings: &[&str], #[case] broken: &[&str]) {
+fn each_protocol_has_its_own_mapping_form(#[case] mappings: &[&str], #[case] broken: &[&str]) {
     let answer = |mapping| format!("1 << cmd=info-getjobattr-response;rc=0;found=TRUE;value={mapping};");
     let answers: Vec<String> = mappings.iter().map(answer).collect();
     let mut lines = vec![

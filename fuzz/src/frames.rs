@@ -54,7 +54,7 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
     memory::check(before, 2 * held + 1024, "a framer");
 }
 
-/// The bodies of a stream according to the definition of a frame: six bytes for the length, and then the body.
+/// The expected bodies of a stream. By definition, a frame consists of six bytes for the length, and then the body.
 struct ExpectedFrames<'a> {
     stream: &'a [u8],
     at: usize,

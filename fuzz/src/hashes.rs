@@ -1,7 +1,7 @@
 //! Deterministic keys for hash maps.
 //!
-//! With random keys, the path through a map would change from run to run. So would the coverage, and the comparisons from which libFuzzer
-//! learns words. The standard library gets its keys from a symbol, which this module replaces.
+//! With random keys, the path through a map would differ between runs. The coverage and the comparisons from which libFuzzer learns words
+//! would then differ as well. The standard library gets its keys from the function `getrandom`, which this module replaces.
 
 use std::ffi::{c_uint, c_void};
 

@@ -27,7 +27,7 @@ pub(crate) fn record<'a, const HEAD: usize>(input: &mut &'a [u8]) -> Option<(&'a
     Some((head, &rest[..end.unwrap_or(rest.len())]))
 }
 
-/// A buffer for the bytes of typed fields, which avoids an allocation for each field.
+/// A shared buffer for the bytes of typed fields. It avoids an allocation for each field.
 pub(crate) struct Arena {
     bytes: [u8; 1024],
     used: usize,
@@ -63,7 +63,7 @@ impl Arena {
         ArenaRange { start, end: self.used }
     }
 
-    /// Takes a `word` of RFC 13.
+    /// Takes a `word` as RFC 13 defines it.
     pub(crate) fn word(&mut self, u: &mut Unstructured<'_>) -> ArenaRange {
         self.text(u, 1, |byte| byte.is_ascii_graphic() && byte != b'=')
     }
@@ -73,7 +73,7 @@ impl Arena {
         self.text(u, 1, |byte| byte.is_ascii_graphic())
     }
 
-    /// Takes a `string` of RFC 13, which may be empty here.
+    /// Takes a `string` as RFC 13 defines it, except that it may be empty.
     pub(crate) fn string(&mut self, u: &mut Unstructured<'_>) -> ArenaRange {
         self.text(u, 0, |byte| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t')
     }

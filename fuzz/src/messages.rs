@@ -139,7 +139,7 @@ fn has_blank(fields: &[WrittenFields]) -> bool {
     fields.iter().any(|(_, value)| value.iter().any(|byte| matches!(byte, b' ' | b'\t')))
 }
 
-/// Checks that `text` is decoded to the given fields. If `in_order` is true, a value with blanks may end the line.
+/// Checks that `text` is decoded to the given fields. If `in_order` is true, the last value of a line may contain spaces and tabs.
 fn check(
     row: &Exchange,
     framing: Framing,

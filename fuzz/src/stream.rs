@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
     assert!(expected.is_done(), "the framer did not return a complete line");
 }
 
-/// The lines of a stream according to the definition: the bytes between newlines, or `None` for a line that is too long.
+/// The expected lines of a stream: the bytes between newlines, or `None` for a line that is too long.
 struct ExpectedLines<'a> {
     stream: &'a [u8],
     at: usize,

@@ -17,7 +17,7 @@ pub(crate) fn pattern(op: Op, mapping: bool) -> Template {
     text(format!("{}={op}{key}", op.command_key()))
 }
 
-/// Extends the pattern by the number of a thread, which it binds to `$thrid` for the response.
+/// Extends the pattern with a thread number. The pattern binds the number to `$thrid`, so that the response can use it.
 pub(crate) fn of_thread(mut pattern: Template) -> Template {
     push(&mut pattern, literal(" thrid="));
     push(&mut pattern, Piece::Capture("thrid".to_owned(), ValueType::Any));

@@ -35,7 +35,7 @@ pub(crate) enum Mutation {
     Repeat,
     /// Changes the order of messages or steps.
     Order,
-    /// Closes a connection or ends a process at an unexpected point.
+    /// Closes a connection, or makes a process exit or die, at an unexpected point.
     Close,
     /// Adds a message before or after the response.
     Surplus,

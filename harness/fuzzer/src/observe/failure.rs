@@ -90,7 +90,7 @@ pub enum FailureKind {
     Difference,
 }
 
-/// The site of a crash, which distinguishes crashes of the same process with the same cause.
+/// The place or the circumstances of a crash. They distinguish crashes of the same process with the same cause.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrashSite {
     /// The place in the program, as seen by a debugger.
@@ -159,7 +159,7 @@ pub enum ResponseKind {
     Proper,
     /// A response that reports success, but lacks the requested value.
     WithoutValue,
-    /// Limits below or far above those of any known process manager.
+    /// Limits, at least one of which is below or far above the limits of all known process managers.
     UnusualLimits,
     /// A failure response.
     Refused,

@@ -1,6 +1,6 @@
 //! Reports the exit status of Hydra's proxies if the kernel cannot: mpiexec reaps them, and prints the same message for a crash as for a
-//! normal exit. mpiexec looks for its proxy in the folder that it was started from. A link to mpiexec in our own folder therefore starts
-//! the script next to the link, which starts the real proxy and prints its exit status.
+//! normal exit. mpiexec looks for its proxy in the folder that it was started from. If mpiexec is started through a link in our own folder,
+//! it therefore starts the script next to the link. The script starts the real proxy and prints its exit status.
 
 use std::fs;
 use std::io;

@@ -118,7 +118,7 @@ pub(crate) fn pause(rank: u32) -> Statement {
 /// The response that a wait expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AwaitedResponse {
-    /// The response to a request, which the server has no reason to withhold.
+    /// The response to a request. The server has no reason to withhold this response.
     Due(Op),
     /// The response to a request. It is due, but the server may first wait for the rest of another process's message.
     Delayable(Op),
@@ -392,7 +392,7 @@ pub(crate) fn toggle_partial(statement: &mut Statement) {
     }
 }
 
-/// Returns the last step of every case for a program, which requires the program to end in any way.
+/// Returns the last step of every case for a program. It requires the program to end, regardless of the status.
 pub(crate) fn end_step() -> Statement {
     step(rank_or_all(None), Role::Process, StepAction::Process(ProcessAction::Ends))
 }

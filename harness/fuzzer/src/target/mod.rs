@@ -28,7 +28,7 @@ pub enum Thoroughness {
     Thorough,
 }
 
-/// The use of a debugger to record where processes die, which slows a case down.
+/// The use of a debugger to record where processes die. A debugger slows a case down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
     /// Without a debugger.

@@ -50,7 +50,7 @@ fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }
 
-/// A replayer of failing cases, which confirms each failure and minimizes its case.
+/// A replayer of failing cases. It confirms each failure and minimizes its case.
 pub struct Examiner<'a> {
     /// The implementation.
     pub target: &'a dyn Target,
@@ -288,8 +288,8 @@ impl Examiner<'_> {
         in_pieces.failure(&other.key).is_none().then_some((other, whole))
     }
 
-    /// Finds the place of a crash with a debugger, or minimizes a crash whose place is unknown. The key of such a crash names the last
-    /// action before it was noticed, which may be unrelated.
+    /// Finds the place of a crash with a debugger, or minimizes a crash whose place is unknown. The key of a crash whose place is unknown
+    /// names the last action before the crash was noticed. This action may be unrelated to the crash.
     fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let same =
             |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));

@@ -282,7 +282,7 @@ impl<'a> Shrinker<'a> {
         units
     }
 
-    /// Replaces names with letters, and lengths with smaller ones.
+    /// Replaces names with letters, and lengths with smaller lengths.
     fn smaller_pieces(&mut self, at: usize, line: usize) {
         let count = self.lines(at).and_then(|l| l.get(line)).map_or(0, |line| line.pieces.len());
         for i in 0..count {

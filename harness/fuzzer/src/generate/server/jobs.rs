@@ -1,5 +1,5 @@
-//! Two consecutive jobs of the same server. Keys, names and requests of the first job must not affect the second, which makes similar
-//! requests. The first job is valid input.
+//! Two consecutive jobs of the same server. The second job makes similar requests. Keys, names and requests of the first job must not
+//! affect it. The first job is valid input.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
@@ -118,7 +118,7 @@ impl Jobs {
 }
 
 impl SessionModel<'_, '_> {
-    /// Makes every process put `keys` keys, which are then read.
+    /// Plans `keys` puts by every process, a barrier, and gets of all these keys.
     fn put_and_read(&mut self, keys: u32, job: &str) -> Result<()> {
         for at in 0..keys {
             for rank in 0..self.ranks {

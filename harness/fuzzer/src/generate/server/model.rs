@@ -109,7 +109,7 @@ impl<'a, 'b> SessionModel<'a, 'b> {
         model
     }
 
-    /// Converts the session to a case on one node, which contains only valid input.
+    /// Converts the session to a case that runs on one node and contains only valid input.
     pub(crate) fn into_case(self) -> Case {
         let Self { dialect, ranks, plan, .. } = self;
         Case::in_dialect(dialect, ImplementationKind::Server, ranks, to_statements(plan, dialect, true))

@@ -64,8 +64,7 @@ impl SessionModel<'_, '_> {
             _ => {
                 let mut members = all;
                 shuffle(self.u, &mut members)?;
-                // A barrier of a single process is rare, because Hydra 5.0 ends the job at such a barrier, so later requests would not be
-                // tested.
+                // A barrier for a single process is rare, because it makes Hydra 5.0 end the job, so that later requests are not tested.
                 let least = if percent(self.u)? < 8 { 1 } else { members.len().min(2) };
                 members.truncate(self.u.int_in_range(least..=members.len())?);
                 // A list in a different order may name a different group, so all members write the same list.

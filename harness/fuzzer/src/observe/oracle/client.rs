@@ -158,7 +158,7 @@ fn names(pattern: &Template, key: &str, value: &str) -> bool {
     pattern.message_fields().iter().any(|f| f.key == key && f.value.literal().as_deref() == Some(value))
 }
 
-/// Returns whether a case sends a plausible but wrong response, which no client can detect.
+/// Returns whether a case sends a plausible but wrong response. No client can detect that such a response is wrong.
 fn sends_wrong_value(case: &Case) -> bool {
     let mut mapping = false;
     case.scenario.body.iter().any(|statement| {
@@ -215,7 +215,7 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
         ids::PMI2_COMMON_FINALIZE_LAST,
         ids::PMI2_COMMON_FULLINIT_FIRST,
     ];
-    // A client that accepts a malformed response to its offer continues with PMI-2, which the harness does not notice.
+    // A client that accepts a malformed response to its offer continues with PMI-2, but the harness does not notice this.
     if case.scenario.dialect.framing() == Framing::Frames && history.has_garbled_version() {
         return true;
     }

@@ -108,9 +108,9 @@ struct PendingRequests {
     unanswered: VecDeque<UnansweredMessage>,
     /// The node attributes that the rank's last write has put.
     puts: Vec<Vec<u8>>,
-    /// The number of barriers of all ranks that the rank has entered.
+    /// The number of barriers for all ranks that this rank has entered.
     barriers: usize,
-    /// True if the last message was a program of a PMI-1 spawn, which may have more programs.
+    /// True if the last message was a program of a PMI-1 spawn request that may contain more programs.
     spawning: bool,
     reader: MessageReader,
 }

@@ -44,7 +44,9 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
 
 /// Examines the implementation that `args` name.
 ///
-/// # Errors Returns an error if the implementation cannot be started.
+/// # Errors
+///
+/// Returns an error if the implementation cannot be started.
 pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     let suite = suite_against(&[])?;
     let environment = LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1)?;

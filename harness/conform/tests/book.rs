@@ -179,8 +179,8 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Number of attempts for a page that needs real implementations. In about one in a hundred launches, or one in thirty on a busy machine,
-/// Hydra's mpiexec is killed by SIGPIPE when it writes to a proxy that has exited. The verdicts then differ.
+/// Number of attempts for a page that needs real implementations. Hydra's mpiexec may be killed by SIGPIPE, because it writes to a proxy
+/// that has exited. This happens in about one in a hundred launches, or in one in thirty on a busy machine. The verdicts then differ.
 const TRIES: usize = 3;
 
 /// Runs the sessions of the pages that need real implementations, or the sessions of all other pages. Returns the number of sessions.

@@ -195,8 +195,8 @@ fn finds_shrinks_stores_and_replays_server_bug() {
     });
 }
 
-/// Returns the number of replay runs that show the finding, and the number of all runs: five, or up to a hundred for a free session, whose
-/// order varies.
+/// Returns the number of replay runs that show the finding, and the number of all runs. There are five runs, or up to a hundred for a free
+/// session, whose order varies.
 fn replayed(text: &str, bucket: &str) -> (u32, u32) {
     let counts = text.lines().last().and_then(|line| line.strip_prefix(bucket)?.strip_prefix(": "));
     let (shown, runs) =

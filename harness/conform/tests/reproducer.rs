@@ -60,7 +60,7 @@ fn shows_a_fault_of_a_server(
     }
 }
 
-/// The launch methods other than PMI_FD: processes that connect through PMI_PORT, and a process that the manager connects to.
+/// The launch methods other than PMI_FD: processes that connect through PMI_PORT, and a process to which the manager connects.
 #[rstest]
 #[case::port(
     "--pmi-port -n {ranks} -- {agent}",

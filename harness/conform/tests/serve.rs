@@ -58,7 +58,7 @@ fn warns_of_processes_that_run_as_singletons(#[case] fault: &str, #[case] expect
     assert_eq!((status, error.as_str()), (0, ""));
 }
 
-/// A program that connects through PMI_PORT, requests the mapping, and prints the host that it was launched on.
+/// A program that connects through PMI_PORT, requests the mapping, and prints the host on which it was launched.
 const ELSEWHERE: &str = r#"
 import os, socket, sys
 host, port = os.environ["PMI_PORT"].rsplit(":", 1)
@@ -503,8 +503,8 @@ fn leaves_unreachable_process_running() {
     process.wait().unwrap();
 }
 
-/// The job of a process that requested a process manager ends with that process, even if we close the connection, because no other event
-/// reports its end.
+/// The job of a process that requested a process manager ends with that process, even if we have closed the connection. No other event
+/// reports the end of this job.
 #[test]
 fn singleton_job_ends_with_its_process() {
     let mut named = Command::new("sleep").arg("1000").spawn().unwrap();

@@ -156,8 +156,8 @@ pub fn key(finding: &Finding) -> String {
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
-/// Merges each crash without a known place into the crashes of the same process by the same signal, if exactly one place of these crashes
-/// is known.
+/// Merges each crash without a known place into the crashes of the same process by the same signal. Does so only if exactly one place of
+/// these crashes is known.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     let same =
         |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
@@ -184,7 +184,7 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
 
 /// Minimum number of scenarios that show a general cause.
 const MIN_GENERAL_SCENARIOS: usize = 10;
-/// Minimum ratio of the scenarios that show a general cause to the scenarios that show a special cause.
+/// Minimum ratio of the number of scenarios that show a general cause to the number that show a special cause.
 const MIN_GENERAL_RATIO: usize = 5;
 
 /// Merges findings into a far more frequent cause with the same response to the same request. The frequent cause is a general fault.

@@ -1,8 +1,8 @@
 //! The compatibility of a client and a server, message by message, determined from separate logs without running the two together. A
-//! response field is *required* if two conditions hold: it is in every response after which the client continued, and missing from a
-//! response after which the client stopped. A request field is *required* if it is in every request that the server accepted, and missing
-//! from a refused request. The logs of a library or program under test contain responses without some fields, so they show which fields are
-//! required. A recording only shows which fields were present.
+//! response field is *required* if it is in every response after which the client continued, and missing from a response after which the
+//! client stopped. A request field is *required* if it is in every request that the server accepted, and missing from a refused request.
+//! The logs of a library or program under test contain responses without some fields, so they show which fields are required. A recording
+//! only shows which fields were present.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -368,9 +368,8 @@ fn common_fields<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<Field
     })
 }
 
-/// Returns groups of fields such that at least one field of each group is required: all successful messages contain all fields of the
-/// group, and a failed message lacks all of them. A group that contains a smaller group is dropped, because the smaller group is more
-/// precise.
+/// Returns groups of fields. At least one field of each group is required: all successful messages contain all fields of the group, and a
+/// failed message lacks all of them. A group that contains a smaller group is dropped, because the smaller group is more precise.
 fn groups<'a>(accepted: &[&'a FieldNames], refused: &[&'a FieldNames]) -> Vec<FieldNames> {
     let Some(all) = common_fields(accepted.iter().copied()) else { return Vec::new() };
     let missing: Vec<FieldNames> = refused

@@ -94,8 +94,8 @@ pub(crate) struct OwnEnd {
 
 /// Returns the server's exit, if the server exited on its own with a status other than 0 while a response was missing. `missing` is the
 /// event that shows that the response is missing. If `is_silent` is true, this event is a silence, and a later exit is ignored; otherwise,
-/// the event is the end of the connection. Output that follows the first action with which the harness stops the job is ignored, because
-/// that action may be the reason for the output.
+/// the event is the end of the connection. Output that was written after the harness began to stop the job is ignored, because the harness
+/// may have caused it.
 pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
     let (seq, exit) = events.iter().find_map(|event| match event.kind {
         EventKind::JobKeepsRunning { .. } => Some(None),

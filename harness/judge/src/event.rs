@@ -700,8 +700,8 @@ mod tests {
     #[case::one_line_less("mapping (vector,[0]x2)\nuniverse -1\n", true)]
     fn detects_output_that_differs_from_received_data(#[case] seen: &str, #[case] differs: bool) {
         let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
-        // A line may differ only in received values: a value of the plain run may be replaced only by a value received in this run, but the
-        // universe size may be replaced by anything.
+        // A line may differ only in received values. A value of the plain run may be replaced only by a value that was received in this
+        // run. The universe size may be replaced by anything.
         let no_size = received(&[("rc", "-1")]);
         let (before, after) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
         let usual = received(&[("value", "x"), ("size", "2"), ("rc", "0")]);

@@ -81,8 +81,8 @@ impl Finding {
         }
     }
 
-    /// Returns whether the finding depends on timing, so that it may be absent from another run: a crash, a hang, a missing response, or
-    /// the exit status of a job. The content of a response does not depend on timing.
+    /// Returns whether the finding depends on timing, so that it may be absent from another run. This applies to crashes, hangs, missing
+    /// responses, and the exit status of a job. The content of a response does not depend on timing.
     pub fn depends_on_timing(&self) -> bool {
         let is_status = self.party == PartyKind::Server && self.seen.starts_with("exit status ");
         [NO_CRASH, NO_HANG, INDEPENDENT_JOBS].contains(&self.requirement.as_str())

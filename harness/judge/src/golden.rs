@@ -1,4 +1,4 @@
-//! Recorded knowledge about implementations, from the directory `golden`: one folder for each implementation, with its deviations and, for
+//! Recorded knowledge about implementations, from the directory `golden`. The folder of an implementation contains its deviations and, for
 //! a process manager, the profile that starts it.
 
 use std::path::Path;

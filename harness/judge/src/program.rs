@@ -566,8 +566,8 @@ impl ProgramState {
             .any(|(_, duty)| !successes.contains(&duty.kind))
     }
 
-    /// Returns findings against processes that were started as ranks of a group but ran as singletons in a plain run: they sent nothing and
-    /// exited with status 0. `seq` becomes the event number of the findings.
+    /// Returns findings against processes that were started as ranks of a group but ran as singletons in a plain run. These processes sent
+    /// nothing and exited with status 0. `seq` becomes the event number of the findings.
     pub(crate) fn report_singletons(&self, seq: u64) -> Vec<Finding> {
         let size = |group: u32| self.processes.keys().filter(|p| p.group == group).count();
         let is_singleton = |p: Proc, process: &ProcessState| {
@@ -739,7 +739,7 @@ impl ProgramState {
         Some(("an exit status other than 0".to_owned(), seen))
     }
 
-    /// Returns the last get of a key that another process puts without a barrier in between, and that other process.
+    /// Returns the last get of a key that another process puts without a barrier in between. Also returns the process that puts the key.
     fn early_get<'a>(&self, p: Proc, process: &'a ProcessState) -> Option<(&'a GetExchange, Proc)> {
         process.answered_gets.iter().rev().find_map(|get| {
             let put = self.puts.get(&(p.group, get.key.clone()))?;

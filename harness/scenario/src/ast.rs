@@ -1,5 +1,5 @@
-//! The syntax tree of scenario files. The same tree is used to test a server (the harness plays its clients), a client (it plays the server)
-//! and a library (it makes the calls and plays the server).
+//! The syntax tree of scenario files. The same tree is used for all kinds of tests. To test a server, the harness plays the clients. To
+//! test a client, it plays the server. To test a library, it makes the calls and plays the server.
 
 use std::sync::Arc;
 

@@ -249,7 +249,7 @@ pub(super) fn differences(expected: &str, seen: &str) -> (Vec<TextPiece>, Vec<Te
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for change in diff.iter_all_changes() {
         let token = change.value();
-        // A finding quotes a message that was seen but not one that was expected, so quotation marks are not a difference.
+        // A finding quotes observed messages but not expected messages, so quotation marks are not a difference.
         let differs = token != "\"";
         match change.tag() {
             ChangeTag::Equal => {
@@ -283,8 +283,8 @@ impl ResultBlock<'_> {
         if shown.is_empty() {
             return Ok(());
         }
-        // A finding about something that did not happen, or about the end of a process, has no event of its own, so the last event before
-        // it is marked.
+        // Findings about something that did not happen, or about the end of a process, have no event of their own. For these findings, the
+        // last event before them is marked.
         let marked = |finding: &Finding| {
             let before = || shown.iter().rev().filter(|(event, _)| event.seq <= finding.seq);
             let own = before().find(|(event, text)| event.seq == finding.seq || text.proc == finding.proc);

@@ -132,7 +132,7 @@ impl<'a> ScenarioFindings<'a> {
         self.times.keys().filter(|id| !other.times.contains_key(*id)).copied().collect()
     }
 
-    /// Returns whether `other` may lack a finding by chance: a finding that occurs in only some attempts of `self` may be absent from all
+    /// Returns whether `other` may lack a finding by chance. A finding that occurs in only some attempts of `self` may be absent from all
     /// attempts of `other`.
     fn may_be_missed(&self, id: &str, other: &Self) -> bool {
         let rate = f64::from(self.times[id]) / f64::from(self.played);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::text;
 use pmi_judge::compatibility::{Compatibility, MessageSupport, Sender};
 
-/// Writes the messages that the receiver does not understand, then the messages that it may not understand, then the names of all others.
+/// Writes the messages that the receiver does not understand, then those that it may not understand, and finally the names of all others.
 ///
 /// # Errors
 ///

@@ -138,8 +138,8 @@ pub(super) fn cell(text: &str) -> String {
     escape(&text::clip(&text::clean(text), MAX_CELL_LENGTH))
 }
 
-/// Escapes text for tables and paragraphs. Entities replace characters that Markdown's backslash does not protect: a table splits at an
-/// escaped pipe, and GitHub resolves an escaped at sign to a user.
+/// Escapes text for tables and paragraphs. Entities replace the characters that a backslash does not protect in Markdown: a table splits
+/// even at an escaped pipe, and GitHub resolves even an escaped at sign to a user.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -168,7 +168,7 @@ pub(crate) fn write_matrix(
     Ok(written)
 }
 
-/// Makes the names of the entries unique within a table: a name that occurs more than once gets the version appended, or a number if the
+/// Makes the names of the entries unique within a table. If a name occurs more than once, the version is appended, or a number if the
 /// versions do not differ.
 fn distinct(entries: &[NamedRun]) -> Vec<NamedRun> {
     let are_alike =

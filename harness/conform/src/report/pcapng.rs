@@ -1,8 +1,8 @@
 //! Capture files for Wireshark (pcapng): each connection is a TCP stream, and its first packet names the scenario and the process. The
 //! plugin that decodes the messages is in `wireshark`.
 //!
-//! The connections of most processes are sockets without addresses, so the addresses here are invented: process R of group G has the address
-//! 10.G.R, and the server listens on [`SERVER`].
+//! The connections of most processes are sockets without addresses, so the addresses here are invented. Process R of group G has the
+//! address 10.G.R, and the server listens on [`SERVER`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

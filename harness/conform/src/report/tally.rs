@@ -16,7 +16,7 @@ pub(super) fn is_red_without_finding(result: &ScenarioResult, strict: Strictness
 }
 
 /// Returns the scenarios that are red without a finding, by verdict and reason. Reasons that differ only in a time, or in the output of a
-/// launcher, are merged: the text is that of the first scenario whose launcher printed more than a warning.
+/// launcher, are merged. The merged reason is that of the first scenario whose launcher printed more than a warning.
 pub(super) fn red_without_finding(
     results: &[ScenarioResult],
     strict: Strictness,
@@ -193,8 +193,8 @@ pub(super) struct RequirementTally<'a> {
     pub(super) crash: Option<String>,
     /// The finding of the first scenario.
     pub(super) first: (&'a ScenarioResult, &'a JudgedFinding),
-    /// More specific requirements that are reported by some of the scenarios for the same response to the same request, each with the
-    /// number of these scenarios.
+    /// More specific requirements that scenarios report for the same response to the same request, each with the number of scenarios that
+    /// report it.
     pub(super) special: BTreeMap<&'a str, usize>,
     pub(super) scenarios: Vec<&'a str>,
     /// Observations that several scenarios share, with these scenarios. Usually, each of these observations has its own cause.

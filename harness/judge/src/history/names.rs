@@ -1,6 +1,6 @@
 //! Published names. Each name is a register: a publish sets its port, an unpublish clears it, and a lookup reads it. The standards do not
-//! specify the effect of a second publish of a name, so this check accepts both outcomes: the name keeps its port, or the port is replaced.
-//! A refused request may have taken effect.
+//! specify the effect of a second publish of a name. This check accepts both outcomes: the name keeps its port, or the port is replaced. A
+//! refused request may have taken effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 

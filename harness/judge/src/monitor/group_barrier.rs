@@ -218,8 +218,8 @@ impl Monitor {
     }
 
     /// Reports a missing response to a process that is in group barriers. If a request of a different kind is pending, its response is
-    /// missing, and the function returns true. Otherwise, the release from a barrier may be missing: from a barrier that all members have
-    /// entered or, if the connection has ended, from a barrier that has lost no member.
+    /// missing, and the function returns true. Otherwise, the release from a barrier may be missing. This is reported for a barrier that
+    /// all members have entered or, if the connection has ended, for a barrier that has lost no member.
     pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: ObservationKind) -> bool {
         if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open_barriers.is_empty() {
             return false;

@@ -45,7 +45,7 @@ fn pair_rule(message: &Decoded<'_>, key: &[u8], value: &[u8], rule: [&'static st
     }
 }
 
-/// Returns the requirement that a server breaks if it returns a value for `key` that is not among `values`.
+/// Returns the requirement that a server breaks by returning a value for `key` that is not among `values`.
 pub(super) fn values_rule<'a>(
     message: &Decoded<'_>,
     key: &[u8],

@@ -382,7 +382,7 @@ impl Monitor {
     }
 
     /// Returns true if the oldest pending request is about a pair of the maximum length. For a barrier, any put in the group since the
-    /// previous barrier counts, because a server that has not read a whole pair takes the rest as the next request.
+    /// previous barrier counts: a server that has not read a whole pair takes the rest as the next request.
     fn concerns_max_length(&mut self, p: Proc) -> bool {
         match self.rank(p).pending.front().map(|pending| &pending.detail) {
             Some(RequestDetail::Put { key, value, .. }) => {

@@ -377,8 +377,8 @@ pub struct Monitor {
     pub(super) messages: usize,
     /// True if a process has sent an abort.
     pub(super) abort_sent: bool,
-    /// True if a client has sent a message that breaks the grammar, does not fit the state, or may be read in several ways by servers.
-    /// There may be no finding about it.
+    /// True if a client has sent a message that breaks the grammar, does not fit the state, or is ambiguous. There may be no finding about
+    /// it.
     pub(super) irregular: bool,
     /// True if the server has sent a response to which a client may react in any way. There may be no finding about it.
     pub(super) irregular_response: bool,
@@ -488,8 +488,8 @@ impl Monitor {
     }
 
     /// Returns the requirement that the server breaks if it has not read everything that these processes wrote. A process does not count if
-    /// the server has answered it before, and the process has since written more than a page or more than once: the server may have read a
-    /// part.
+    /// the server has answered it before, and the process has since written more than a page or more than once. The server may then have
+    /// read a part.
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
         let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.find_rank(*p)?)));
         let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;
@@ -645,7 +645,7 @@ impl Monitor {
     }
 
     /// Reports a breach by the client that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid request
-    /// or counts it for a barrier, so no finding against the server depends on it.
+    /// or counts it for a barrier. No finding against the server depends on this.
     pub(super) fn client_error(
         &mut self,
         p: Proc,

@@ -143,7 +143,8 @@ impl Drawing {
     }
 }
 
-/// Returns the message of a row, if the text next to the arrow does not show the whole message, or if the message breaks a requirement.
+/// Returns the complete message of a row. Returns `None` for a row without a message, or if the text next to the arrow shows the whole
+/// message and the message breaks no requirement.
 fn raw(row: &ChartRow<'_>) -> Option<RawMessage> {
     let (seq, bytes) = (row.seq?, row.bytes?);
     let broken = !row.breaks.is_empty();

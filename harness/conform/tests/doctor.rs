@@ -144,7 +144,7 @@ fn stops_after_the_first_failed_step(#[case] server: &str, #[case] fails: &str) 
 fn detects_connection_by_port() {
     let (status, steps, _) = examined(&["--server", &serve("--pmi-port")]);
     assert_eq!(status, 0, "{steps:?}");
-    assert_eq!((steps[1].1.as_str(), steps[1].2.as_str()), ("odd", "PMI_PORT is set, and PMI_FD is not"));
+    assert_eq!((steps[1].1.as_str(), steps[1].2.as_str()), ("odd", "PMI_PORT is set, but PMI_FD is not"));
     let (status, steps, _) = examined(&["--server", &serve("--pmi-port"), "--connection", "port"]);
     assert_eq!(status, 0, "{steps:?}");
     assert!(steps.iter().any(|step| step.2 == "PMI_PORT"), "{steps:?}");

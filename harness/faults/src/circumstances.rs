@@ -59,7 +59,7 @@ pub enum Occasion {
     NotFirst,
     /// For the ranks of the first group that are not on its first node.
     OtherNodes,
-    /// After a response that refused a request of the process.
+    /// After a response that refused a request from the process.
     Refused,
     /// While a process of the group waits in the barrier.
     Waiting,

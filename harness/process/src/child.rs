@@ -1,4 +1,4 @@
-//! Starting, observing and ending the processes that this program starts.
+//! Starting, observing and killing the processes that this program starts.
 
 use std::collections::HashSet;
 use std::io;

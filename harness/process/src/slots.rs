@@ -32,7 +32,7 @@ struct SlotUsage {
     idleness: IdlenessMeter,
 }
 
-/// A meter of the share of unused processor time.
+/// Measures the share of unused processor time.
 #[derive(Debug, Default)]
 struct IdlenessMeter {
     last: Option<(Instant, ProcessorTime)>,

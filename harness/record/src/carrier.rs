@@ -182,7 +182,7 @@ impl PendingFacts {
     }
 }
 
-/// A reporter of the facts about a process.
+/// Reports the facts about a process.
 struct FactReporter<'a> {
     process: &'a mut ObservedProcess,
     facts: &'a mut PendingFacts,

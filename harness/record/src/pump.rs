@@ -71,7 +71,7 @@ pub(crate) enum PumpState {
     Open,
 }
 
-/// A pump between two sides, which are closed on drop.
+/// Carries bytes between two sides, which are closed on drop.
 pub(crate) struct Pump {
     client: PumpEnd,
     server: PumpEnd,

@@ -354,7 +354,7 @@ mod tests {
     /// RFC 13, wire protocol: a client reads the response to its request before it continues. A client that closes its end before it has
     /// read the response, and ends successfully, violates this.
     #[test]
-    fn client_reads_finalize_answer_before_close() {
+    fn blames_client_that_closes_before_finalize_ack() {
         let (request, response) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
         let found = [(PartyKind::Client, "rfc13.wire.lock-step".to_owned(), 0)];
         assert_eq!(blamed(&[request, "0 closed", "0 exit 0"]), found);

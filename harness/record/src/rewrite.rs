@@ -57,7 +57,7 @@ enum Protocol {
     Frames,
 }
 
-/// A rewriter of the program names in a client's requests.
+/// Replaces the program names in a client's requests.
 #[derive(Debug)]
 pub(crate) struct Rewriter {
     protocol: Protocol,

@@ -290,7 +290,7 @@ fn started(
     steps.push(DoctorStep::works("started", agents));
     steps.push(match unconnected {
         None if by_port && connection_method != ConnectionMethod::Port => {
-            DoctorStep::odd("connection", "PMI_PORT is set, and PMI_FD is not")
+            DoctorStep::odd("connection", "PMI_PORT is set, but PMI_FD is not")
                 .with("pass --connection port to test this kind of connection")
         }
         None if by_port => DoctorStep::works("connection", "PMI_PORT"),

@@ -33,7 +33,7 @@ pub enum Iut {
     Memory(Config),
     /// A process manager in real processes, and the environment of its launches.
     Processes(Box<Implementation>, LaunchEnvironment),
-    /// A PMI library, the claims about its optional operations, and a flag that ends the run immediately.
+    /// A PMI library, the claims about its optional operations, and a flag that requests the immediate end of the run.
     Library(Box<Library>, BTreeMap<Capability, bool>, Arc<AtomicBool>),
     /// A program that speaks PMI, under the reference server.
     Client(Box<Program>),

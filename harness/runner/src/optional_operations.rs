@@ -324,7 +324,7 @@ fn loses_spawned(prober: Prober<'_>, dialect: Dialect) -> bool {
         })
 }
 
-/// Returns the evidence that a server does not accept an offer of PMI-2, or `None` if the server accepts it.
+/// Returns the evidence that a server does not accept an offer of version 2.0, or `None` if the server accepts it.
 fn speaks_no_pmi2(prober: Prober<'_>) -> Option<String> {
     let outcome = prober.outcome(include_str!("probes/pmi2.pmi"))?;
     match support(&outcome, Capability::Spawn, b"cmd=init") {
@@ -354,7 +354,7 @@ fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> Probe
                 if requester == Some(*proc) =>
             {
                 // Without the operation, these requests are invalid or exceed the implementation's version. `init/first-offer` reports the
-                // refusal and a crash after it, which each scenario that needs the operation would only repeat.
+                // refusal and a crash after it. The scenarios that need the operation would only repeat that report.
                 let may_be_refused = need.is_extension() || request == b"cmd=init";
                 return match &outcome.crashed {
                     None => ProbeResult::Lacking("closed the connection".to_owned()),
@@ -611,13 +611,13 @@ mod tests {
         EventKind::Called { proc: P, function: "PMI_Init".into(), arguments: Vec::new(), held: false }
     }
 
-    /// The end of a process during its first call is a failure of that call, unless the runner ended the process.
+    /// The end of a process during its first call is a failure of that call, unless the runner killed the process.
     #[rstest::rstest]
     #[case::ended_by_the_manager(vec![called(), EventKind::Ended { proc: P, ours: false }], true)]
     #[case::exits(vec![called(), EventKind::Exited { proc: P, exit: Exit::Code(1) }], true)]
     #[case::never_called(vec![EventKind::Ended { proc: P, ours: false }], false)]
     #[case::ended_by_us(vec![called(), EventKind::Ended { proc: P, ours: true }], false)]
-    fn end_in_the_first_call_is_a_failure(#[case] kinds: Vec<EventKind>, #[case] fails: bool) {
+    fn exit_during_the_first_call_is_a_failure(#[case] kinds: Vec<EventKind>, #[case] fails: bool) {
         let events: Vec<Event> =
             kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
         assert_eq!(failed_initialization(&events).is_some(), fails);

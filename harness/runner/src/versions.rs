@@ -396,7 +396,7 @@ pub(crate) fn offered_version(events: &[Event]) -> Option<Version> {
     requests.filter_map(|(framing, text)| Decoded::new(Direction::ToServer, framing, &text).version()).next()
 }
 
-/// Returns the requests of the first process, with their framing.
+/// Returns the requests from the first process, each with its framing.
 pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     let p = Proc { group: 0, rank: 0 };
     let mut connection = Connection::new(LINE_LIMIT);
@@ -458,7 +458,7 @@ fn after_answer(events: &[Event]) -> String {
         None => "waits".to_owned(),
     };
     match next_request.as_deref() {
-        // The reference server ends the process after an abort.
+        // The reference server kills the process after an abort.
         Some("abort") => "aborts".to_owned(),
         Some(next_request) => format!("goes on ({next_request}), {end}"),
         None => end,

@@ -2,7 +2,7 @@
 //!
 //! FAULT is one of:
 //!
-//! * `crash`: after a get of a missing key, a get by the same rank crashes while another rank waits in a barrier
+//! * `crash`: after a rank has requested a missing key, its next get while another rank waits in a barrier crashes the manager
 //! * `swap`: a get returns a wrong value while another rank waits in a barrier
 //! * `hang`: after the 100th put, requests are not answered
 //! * `leak`: each of the first five puts allocates ten megabytes

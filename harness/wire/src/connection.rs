@@ -1,4 +1,4 @@
-//! A reader for both directions of a connection, which consist of lines until frames are negotiated.
+//! Reads both directions of a connection, which carries lines until frames are negotiated.
 
 use std::borrow::Cow;
 
@@ -68,10 +68,11 @@ enum Negotiation {
     Settled(Framing),
 }
 
-/// A reader for both directions of a connection. It reads the init line and its response, and after that lines or frames, depending on the
-/// version in the response.
+/// Reads both directions of a connection: the init line and its response, and then lines or frames, depending on the version in the
+/// response.
 ///
-/// Bytes that a client sends before the server has responded to its offer of PMI-2 are kept until the response determines their framing.
+/// A client may send bytes before the server has responded to its offer of PMI-2. These bytes are kept until the response determines their
+/// framing.
 #[derive(Debug, Clone)]
 pub struct Connection {
     /// The framers, indexed by direction.

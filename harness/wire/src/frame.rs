@@ -1,5 +1,5 @@
-//! A splitter of a byte stream into messages. In PMI-1, the messages are lines: RFC 13 ("Wire Protocol") requires every message to end with
-//! a newline. In PMI-2, they are frames: a length of six bytes, and a body of that length.
+//! Splits a byte stream into messages. In PMI-1, the messages are lines: RFC 13 ("Wire Protocol") requires every message to end with a
+//! newline. In PMI-2, they are frames: a length of six bytes, and a body of that length.
 
 use memchr::{memchr, memrchr};
 use thiserror::Error;
@@ -47,7 +47,7 @@ pub fn frame_header(length: usize) -> Option<[u8; HEADER]> {
     format!("{length:>6}").into_bytes().try_into().ok()
 }
 
-/// A splitter of a byte stream into messages, regardless of its fragmentation.
+/// Splits a byte stream into messages, regardless of its fragmentation.
 ///
 /// Read all complete messages before each push. The framer then never holds more than the longest allowed message and the last chunk.
 #[derive(Debug, Clone)]

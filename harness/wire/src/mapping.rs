@@ -18,8 +18,8 @@ pub struct MappingBlock {
 
 /// A mapping of ranks to nodes: rank 0 is the first process of the first block, and so on.
 ///
-/// `Display` writes the RFC's form, which [`ProcessMapping::parse`] reads. A mapping without blocks is written as an empty string, which is
-/// the RFC's form of an unknown mapping.
+/// `Display` writes the RFC's form, which [`ProcessMapping::parse`] reads. A mapping without blocks is written as an empty string, the
+/// RFC's form of an unknown mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProcessMapping {
     /// The blocks in order.
@@ -426,13 +426,13 @@ mod tests {
     #[case::repeated_part("(vector,[(0,2,1)]x2)", [false, true])]
     #[case::unknown("", [false, false])]
     #[case::not_a_mapping("(vector)", [false, false])]
-    fn pmi1_allows_the_form_of_rfc13_only(#[case] text: &str, #[case] allowed: [bool; 2]) {
+    fn pmi1_allows_only_the_rfc13_form(#[case] text: &str, #[case] allowed: [bool; 2]) {
         let form = MappingForm::classify(text.as_bytes());
         assert_eq!([Framing::Lines, Framing::Frames].map(|framing| form.allowed(framing).is_some()), allowed);
     }
 
     #[test]
-    fn counts_missing_ranks_and_drops_surplus() {
+    fn counts_missing_ranks_and_drops_extra_ranks() {
         assert_eq!(expand("(vector,(0,2,2))", 5), Err(TooFewRanks { covered: 4 }));
         assert_eq!(expand("(vector,(0,2,2))", 3), Ok(vec![0, 0, 1]));
         assert_eq!(expand("(vector,(0,2,2))", 0), Ok(vec![]));

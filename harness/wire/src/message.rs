@@ -15,7 +15,7 @@ use thiserror::Error;
 pub enum ValueReading {
     /// The ABNF. `value` of `put` and `get_result` extends to the end of the line, including trailing blanks. `msg` of a response extends
     /// to the end of the line, or to the next tuple that the response's rule defines and that has not occurred before. Hydra, for example,
-    /// writes `rc=0 msg=success value=V`. Any other value ends at a blank, as does any value before `cmd`.
+    /// writes `rc=0 msg=success value=V`. Every other value ends at a blank, as does every value before `cmd`.
     ToEndOfLine,
     /// The rule of most implementations: every value ends at a blank.
     ToBlank,
@@ -169,7 +169,7 @@ impl<'a> Iterator for LineTuples<'a> {
 }
 
 /// Returns the length of the value of `msg`. The value ends before the next tuple of the response and the blanks that precede it. The key
-/// of such a tuple is `rc` or in `fields`, and does not occur in `before`.
+/// of that tuple is `rc` or in `fields`, and does not occur in `before`.
 fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[u8]) -> usize {
     let begins = |text: &[u8], key: &str| {
         text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))

@@ -61,7 +61,7 @@ impl Greeting {
     ///
     /// # Errors
     ///
-    /// Returns an error if MPICH's client would not accept the response. The error names the first invalid line.
+    /// Returns an error if the response is one that MPICH's client rejects. The error names the first invalid line.
     pub fn parse(text: &[u8]) -> Result<Self, GreetingError> {
         let mut lines = text.split_inclusive(|b| *b == b'\n').map(|line| line.strip_suffix(b"\n"));
         let mut next = |line: usize, expected: &'static str, command: &[u8], key: Option<&str>| {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_messages_of_real_peers() {
+    fn parses_messages_from_real_peers() {
         // gforker 4.3.2, Hydra 4.3.2.
         let gforker = b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none";
         assert_eq!(check_request(gforker), Ok(()));

@@ -241,7 +241,7 @@ pub enum SpawnErrorKind {
     /// A line came before `mcmd=spawn`.
     #[error("the block does not begin with \"mcmd=spawn\"")]
     OutsideBlock,
-    /// A message of a different operation, or another `mcmd`, came before `endcmd`. The RFC forbids this.
+    /// A message for a different operation, or another `mcmd`, came before `endcmd`. The RFC forbids this.
     #[error("another message before \"endcmd\"")]
     Interspersed,
     /// A byte is neither space, tab nor visible ASCII.
@@ -313,7 +313,7 @@ pub enum SpawnErrorKind {
     },
 }
 
-/// An assembler for the lines of a block. The lines between the first and the last may be in any order.
+/// Assembles a program from the lines of its block. The lines between the first and the last may be in any order.
 ///
 /// Arguments may be numbered from 0 (the RFC) or from 1 (MPICH). After a block or an error, the next `mcmd=spawn` begins a new block.
 #[derive(Debug, Clone)]
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_any_order_blanks_and_extra_keys() {
+    fn accepts_reordered_keys_blanks_and_extra_keys() {
         let mut lines: Vec<&str> = MPICH.lines().collect();
         let last = lines.len() - 1;
         lines[1..last].reverse();

@@ -23,7 +23,8 @@ pub(crate) enum RequestOutcome {
 /// The situation of a request beyond its [`Circumstances`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestSituation {
-    /// The number of requests of each operation that the process has made, including this one. `thread` stands for requests with a `thrid`.
+    /// The number of requests for each operation that the process has made, including this request. `thread` stands for requests with a
+    /// `thrid`.
     pub(crate) counts: Vec<(&'static str, u64)>,
     /// The number of puts since the last barrier, including this one.
     pub(crate) puts_in_round: u64,

@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// Removes the incomplete request of a process.
+    /// Removes the incomplete request from a process.
     fn take_partial(&mut self, from: Proc) -> Vec<u8> {
         let framer: Framer = self.server.take_framer(from);
         framer.partial_in(self.server.process(from).framing).to_vec()
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn job_key_fault_leaks_values_of_the_previous_job() {
+    fn job_key_fault_leaks_values_from_the_previous_job() {
         let mut first = server("job-key");
         put(&mut first, 0, "a", "old");
         let mut second = server("job-key");

@@ -23,7 +23,7 @@ pub struct EarlierJob {
 /// The state of rare faults.
 #[derive(Debug, Default)]
 pub(super) struct RareState {
-    /// The number of requests of each operation, by process.
+    /// The number of requests for each operation, by process.
     pub(super) counts: HashMap<Proc, Vec<(&'static str, u64)>>,
     /// The number of puts of each process since the last barrier.
     pub(super) puts_in_round: HashMap<Proc, u64>,

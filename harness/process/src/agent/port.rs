@@ -11,7 +11,7 @@ use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Environment variable through which a scenario requests that processes send initack in two pieces. Its name does not begin with `PMI_`,
-/// because launchers may drop such variables.
+/// because launchers may drop variables with this prefix.
 const INITACK_VARIABLE: &str = "CONFORM_INITACK";
 
 /// The pause between the two pieces, during which the server reads the first piece.

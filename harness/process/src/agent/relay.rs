@@ -26,7 +26,7 @@ use pmi_judge::event::Bytes;
 pub(crate) const OPTION: &str = "--relay";
 
 /// Environment variable that passes the address and the token to spawned processes, whose arguments the runner does not control. Its name
-/// must not begin with `PMI_`, because process managers do not pass on such variables.
+/// must not begin with `PMI_`, because process managers do not pass on variables with this prefix.
 pub const VARIABLE: &str = "CONFORM_RELAY";
 
 /// Maximum time to connect.
@@ -294,7 +294,7 @@ impl Relay {
             ReceiveResult::End => {
                 pmi.is_ended = true;
                 // The kernel closes the descriptors of a process a moment before the process ends. This agent waits for that end, because
-                // the runner's next order may end the agent.
+                // the runner's next order may make the agent exit.
                 if self.peer.as_ref().is_some_and(|(maker, _)| maker.ends_within(MAX_DYING_TIME)) {
                     self.report_death()?;
                 }

@@ -296,7 +296,7 @@ pub fn end_orphans_of(mark: &str) {
 }
 
 /// Returns the remaining processes of a run, according to `names`. Calls `names` repeatedly for a short time until the result is empty,
-/// because a process that depends on an ended process may be about to end as well.
+/// because a process that depends on an exited process may be about to exit as well.
 pub fn remaining_processes(names: impl Fn() -> Vec<String>) -> Vec<String> {
     const EXIT_GRACE: Duration = Duration::from_millis(500);
     let deadline = Instant::now() + EXIT_GRACE;
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_memory_for_any_process_name() {
+    fn reads_memory_of_process_with_unusual_name() {
         let stat = |text: String| Stat::parse(text).unwrap();
         let read = memory_in(7, &stat(format!("7 (a) b (c) S {}300 9 0\n", "1 ".repeat(20)))).unwrap();
         let page = rustix::param::page_size() as u64;
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_variable_during_the_start_of_bash() {
+    fn finds_variable_while_bash_starts() {
         for environment in
             ["A=1\0CARRIED=yes\0B=2\0", "A=1\0CARRIED\0yes\0B=2\0", "CARRIED_ALSO=no\0CARRIED=yes\0"]
         {

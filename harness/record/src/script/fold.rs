@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn folds_reads_in_a_ring() {
+    fn folds_reads_in_rotated_order() {
         let gets = |rank: u32| {
             (0..RANKS).map(move |i| (rank, StepOrder::Free, format!("get {}", (rank + i) % RANKS)))
         };

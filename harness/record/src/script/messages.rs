@@ -1,4 +1,4 @@
-//! Steps for messages: the requests as they were sent, and the responses that any server must give.
+//! Steps for messages: the requests as they were sent, and the responses that every server must give.
 
 use std::fmt::Write;
 

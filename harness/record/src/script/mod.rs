@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_any_client_message() {
+    fn writes_arbitrary_client_messages() {
         for text in
             ["close", "bytewise x", "cmd=", "cmd=a  b", "\u{7f}\u{ff} ", "", "mcmd=spawn x", "$kvs <uint>"]
         {

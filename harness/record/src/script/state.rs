@@ -109,7 +109,7 @@ pub(super) struct RecordedGroup {
     pub(super) preput: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A writer that turns a session into a scenario.
+/// Turns a session into a scenario.
 #[derive(Default)]
 pub(super) struct ScenarioWriter {
     pub(super) dialect: Dialect,

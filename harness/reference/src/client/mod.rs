@@ -991,7 +991,7 @@ mod tests {
     }
 
     #[test]
-    fn lenient_client_strips_found_from_a_value() {
+    fn lenient_client_strips_the_found_suffix() {
         for (tolerant, value) in [(true, &b"a b"[..]), (false, &b"a b found=TRUE"[..])] {
             let mut client = Client { lenient: tolerant, ..asking() };
             let answer = client.receive(b"cmd=get_result rc=0 value=a b found=TRUE\n");

@@ -1,5 +1,5 @@
-//! Plays the steps of a scenario, in the order of the file, for every rank. Actions of the runner are carried out when their step is
-//! reached. Expectations are passed to the judge, and the runner waits for them.
+//! Plays the steps of a scenario, in the order of the file, for every rank. The runner carries out its own actions when it reaches their
+//! steps. Expectations are passed to the judge, and the runner waits for them.
 //!
 //! - `walk`: statements, in order
 //! - `recorder`: numbers the events, passes them to the judge, and stores them

@@ -39,13 +39,13 @@ impl EventSink for () {
     fn event(&mut self, _: &Event) {}
 }
 
-/// Maximum number of stored bytes of all reads and writes.
+/// Maximum number of bytes that are stored for all reads and writes together.
 const MAX_KEPT_BYTES: usize = 8 << 20;
 
-/// Maximum number of stored bytes of a read or write in the transcript. The monitor receives all bytes.
+/// Maximum number of bytes that are stored for a read or write in the transcript. The monitor receives all bytes.
 pub const MAX_KEPT_MESSAGE: usize = 64 * 1024;
 
-/// A recorder, which numbers the events, stores them, and passes them to the judge.
+/// Numbers the events, stores them, and passes them to the judge.
 pub struct Recorder<'a> {
     start: Instant,
     pub(super) sink: &'a mut dyn EventSink,

@@ -135,8 +135,8 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Waits for a message, or for the end of the connection. If a due response does not arrive, stops the walk, because later steps would
-    /// not show anything.
+    /// Waits for a message, or for the end of the connection. If a due response does not arrive, stops the walk, because later steps cannot
+    /// show anything new.
     fn take(&mut self, p: Proc, due: Option<&Template>) -> Result<(), WalkEnd> {
         let start = Instant::now();
         let is_proxy = p.group == Proc::PROXY_GROUP;

@@ -205,7 +205,8 @@ impl MeasuredJob {
         Ok(())
     }
 
-    /// Checks that the processes are the ranks of a single job. Many jobs with one process each would show no growth.
+    /// Checks that the processes are the ranks of a single job. A launcher that starts a separate job for each process would show no
+    /// growth.
     fn check_rank(
         &self,
         env: &BTreeMap<String, String>,

@@ -13,7 +13,7 @@ use super::request::MeasuredRequest;
 use super::session::MeasuredJob;
 use crate::party::server::{Implementation, LaunchEnvironment};
 
-/// Number of requests of a rank between two barriers.
+/// Number of requests that a rank makes between two barriers.
 const REQUESTS_PER_ROUND: u32 = 8;
 /// Number of samples of memory and descriptors.
 const SAMPLES: u64 = 50;
@@ -28,7 +28,7 @@ const VALUE_PADDING: usize = 64;
 pub struct Load {
     /// The duration of the test. If the manager is too slow, the test ends early.
     pub time: Duration,
-    /// Number of requests of all ranks, distributed evenly over the time.
+    /// Number of requests from all ranks together, distributed evenly over the time.
     pub requests: u64,
 }
 

@@ -68,8 +68,8 @@ struct JobProcess {
 }
 
 impl JobProcess {
-    /// Shuts down the connection. A process that is being started may hold a copy of the server's descriptor for a moment, and a mere close
-    /// would not end the connection then.
+    /// Shuts down the connection. A mere close is not enough: a process that is being started may hold a copy of the server's descriptor
+    /// for a moment.
     fn hang_up(&mut self, reactor: &mut Reactor<JobSource>) {
         if let Some((connection, key)) = self.connection.take() {
             reactor.remove(key);

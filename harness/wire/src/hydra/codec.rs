@@ -5,7 +5,7 @@ use super::record::{CodecError, FrameAddress, ReceivedFrame};
 use super::vector::GroupLaunch;
 use super::{intel, mpich};
 
-/// A decoder for the messages from a single proxy.
+/// Decodes the messages from a single proxy.
 #[derive(Debug)]
 pub struct Decoder(DecoderKind);
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_recorded_run_of_3_4_3() {
+    fn decodes_recorded_mpich_3_4_3_run() {
         let mut decoder = Decoder::new(Family::Mpich3_4, 2);
         decoder.push(&words("00000000"));
         assert_eq!(all(&mut decoder), [ProxyMessage::Init { proxy: 0 }]);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_recorded_run_of_5_0_2() {
+    fn decodes_recorded_mpich_5_0_2_run() {
         let mut decoder = Decoder::new(Family::Mpich5_0_2, 2);
         decoder.push(&words("48594400 00000000 00000000"));
         assert_eq!(all(&mut decoder), [ProxyMessage::Init { proxy: 0 }]);

@@ -9,7 +9,7 @@ use super::vector::GroupLaunch;
 
 const HEAD: usize = 20;
 
-/// A decoder for the messages from a single proxy.
+/// Decodes the messages from a single proxy.
 #[derive(Debug, Default)]
 pub(super) struct IntelDecoder {
     unread: Unread,

@@ -24,7 +24,7 @@ const CACHE_MESSAGE_SIZE: usize = 32 * 1024;
 /// never sends.
 const MAX_CACHE_PAIRS: usize = 500;
 
-/// A decoder for the messages from a single proxy.
+/// Decodes the messages from a single proxy.
 #[derive(Debug)]
 pub(super) struct MpichDecoder {
     init: ProxyInit,
@@ -163,7 +163,7 @@ pub(super) fn response(to: FrameAddress, route: i32, text: &[u8]) -> Vec<u8> {
     message(to, route, 1, text)
 }
 
-/// Encodes a complete message of PMI version `version` for the client that `route` identifies.
+/// Encodes a complete message in PMI version `version` for the client that `route` identifies.
 pub(super) fn message(to: FrameAddress, route: i32, version: i32, text: &[u8]) -> Vec<u8> {
     let mut out = frame(to, down::PMI_RESPONSE, text.len(), version, route);
     out.extend_from_slice(text);

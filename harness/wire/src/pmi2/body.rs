@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_keys_of_the_draft() {
+    fn accepts_keys_that_the_draft_allows() {
         assert!(is_key(b"infokey0") && is_key(b"pmi-version") && is_key(b"_") && is_key(&[b'k'; 64]));
         assert!(!is_key(b"") && !is_key(b"a b") && !is_key("\u{e9}".as_bytes()) && !is_key(&[b'k'; 65]));
     }

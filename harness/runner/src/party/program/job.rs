@@ -402,8 +402,8 @@ impl<'a> ProgramJob<'a> {
     }
 
     /// Returns whether the other processes may continue until they are idle after this process has left without finalize. A program whose
-    /// processes never finalize and all exit with status 0 is judged like any other. If a process that must exit with status 0 fails, the
-    /// next requests of the others may show the cause.
+    /// processes never finalize and all exit with status 0 is judged like every other program. If a process that must exit with status 0
+    /// fails, the next requests of the others may show the cause.
     fn is_dispensable(&self, p: Proc) -> bool {
         let process =
             self.processes.get(&p).filter(|process| process.end_reason.is_none() && !process.requested_abort);

@@ -99,7 +99,7 @@ impl Store {
         }
     }
 
-    /// Serves a request of a group's proxy client, given without its trailing newline.
+    /// Serves a request from a group's proxy client, given without its trailing newline.
     pub(super) fn request(&mut self, group: GroupId, text: &[u8]) -> Vec<StoreResult> {
         self.server.receive(proxy_client(group), text);
         self.server.receive(proxy_client(group), b"\n");
@@ -112,7 +112,7 @@ impl Store {
         answers
     }
 
-    /// Serves a PMI-2 request of a group's proxy client, given as the body of its frame.
+    /// Serves a PMI-2 request from a group's proxy client, given as the body of its frame.
     pub(super) fn ask_pmi2(&mut self, group: GroupId, body: &[u8]) -> Vec<StoreResult> {
         // A longer body could not have arrived in a frame.
         let Some(header) = frame_header(body.len()) else { return Vec::new() };

@@ -833,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_launch_once_the_proxy_introduces_itself() {
+    fn sends_launch_after_the_proxy_introduces_itself() {
         let mut upstream = make(Family::Mpich4_2, 3, 2);
         let starts = [
             DriverOrder::Start { link: 0, group: 0, proxy: 0 },
@@ -925,7 +925,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_pmi2_requests_of_every_generation() {
+    fn accepts_every_hydra_form_of_pmi2_requests() {
         let done = |route| frame_reply(0, route, "cmd=kvs-put-response;thrid=7;rc=0;");
         for (key, text) in [
             // A complete frame, a frame with a NUL instead of the trailing semicolon, a frame without the semicolon, and a body without the

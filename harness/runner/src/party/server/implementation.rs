@@ -602,7 +602,8 @@ impl Implementation {
         })
     }
 
-    /// Returns the shell command that ends the job of this name, if one is defined. See also `with_pids`.
+    /// Returns the shell command that ends the job with the name `job`, if the implementation has such a command. The placeholder for
+    /// process ids remains (see `with_pids`).
     pub fn cancel(&self, job: &str) -> Option<String> {
         self.cancel.as_ref().map(|command| command.replace(JOB_PLACEHOLDER, job))
     }
@@ -797,7 +798,7 @@ mod tests {
     #[case("srun --exact -n {ranks} {agent}", &["--mpi=pmi2"])]
     #[case("srun --mpi=pmi2 --overlap", &[])]
     #[case("pm {ranks} {agent}", &[])]
-    fn names_the_missing_options_of_srun(#[case] command: &str, #[case] named: &[&str]) {
+    fn names_the_missing_srun_options(#[case] command: &str, #[case] named: &[&str]) {
         let server = Implementation::from_argument(command).unwrap();
         let notices = server.notices.join("; ");
         for option in ["--mpi=pmi2", "--overlap"] {

@@ -63,7 +63,7 @@ const ANSWER_CHECK_DELAY: Duration = Duration::from_millis(1);
 /// Maximum interval between checks. The interval doubles after each, at most `MAX_DOUBLINGS` times.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_DOUBLINGS: u32 = 8;
-/// Silence after which a server that starts or ends processes is considered to be waiting.
+/// Silence after which a server is considered to be waiting while processes start or exit.
 const BUSY_SILENCE: Duration = Duration::from_millis(50);
 /// Idle time after which a server lets another launch start, even if this proves nothing yet.
 const YIELD_TIME: Duration = Duration::from_millis(8);
@@ -91,7 +91,8 @@ pub struct LaunchEnvironment {
 }
 
 impl LaunchEnvironment {
-    /// Creates the environment of a run by this program. `jobs` is the number of concurrent launches, and `interrupted` ends the run.
+    /// Creates the environment of a run by this program. `jobs` is the number of concurrent launches, and `interrupted` requests the end of
+    /// the run.
     ///
     /// # Errors
     ///
@@ -925,7 +926,8 @@ impl Party for ServerParty {
             self.last_write = Some((proc, self.quiet_since));
             self.order(proc, &AgentOrder::Close);
         }
-        // A process that is being started may hold the connection for a moment. The shutdown ends it for the server nevertheless.
+        // A process that is being started may hold the connection for a moment. After the shutdown, the server sees the end of the
+        // connection nevertheless.
         if let Some(connection) = self.ranks.get_mut(&proc).and_then(|rank| rank.close(&mut self.reactor)) {
             connection.shut_down();
         }
@@ -1133,7 +1135,7 @@ impl Party for ServerParty {
 }
 
 impl ServerParty {
-    /// Runs the command that ends the job, once, and waits for the launcher to end.
+    /// Runs the command that ends the job, unless it has already been run, and waits for the launcher to exit.
     fn run_cancel(&mut self) -> Option<JobTermination> {
         let command = self.cancel.take()?;
         let mut pids = self.servers();

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_deviations_of_another_version() {
+    fn ignores_deviations_for_another_version() {
         let text =
             "name = \"x\"\ncommand = \"pm {ranks} {agent}\"\nversion = \"4.3.2\"\ndeviations = \"d\"\n";
         let recorded = |file: &Path| RecordedDeviations::File(file.to_owned());

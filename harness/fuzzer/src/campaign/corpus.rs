@@ -231,7 +231,7 @@ impl EvolvingGenerator {
         self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Derives a case from one in the frontier. Returns `None` if the frontier is empty or the derived case is out of scope.
+    /// Derives a case from a case in the frontier. Returns `None` if the frontier is empty or the derived case is out of scope.
     fn explore(&self, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         let Some(mut case) = self.frontier().choose(u)? else { return Ok(None) };
         if u.ratio(1, 4)? {

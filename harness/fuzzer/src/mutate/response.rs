@@ -18,7 +18,7 @@ use crate::session::pieces::{Limit, join_adjacent, length, letters, literal, tem
 /// Maximum number of attempts to find an applicable mutation.
 const MAX_ATTEMPTS: usize = 20;
 
-/// An action of the harness at a request.
+/// An action of the harness in response to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum ResponseStep {
     /// The harness sends messages, in a single write unless the mode states otherwise.

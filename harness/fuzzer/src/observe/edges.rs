@@ -170,7 +170,7 @@ mod tests {
         assert!(!reached.is_steady(&once, &often));
         assert_eq!(reached.add(&edges(&[(3, 100)])), NewCoverage::None);
         assert_eq!(reached.add(&edges(&[(4, 100)])), NewCoverage::Times);
-        // The count of an edge that varies between runs is ignored.
+        // If an edge occurs in only some runs, its count is ignored.
         assert!(!reached.is_steady(&once, &edges(&[(3, 1)])));
     }
 

@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 impl Op {
-    /// Returns the operation of this name in a dialect, if the dialect has it.
+    /// Returns the operation with this name in a dialect, if the dialect has it.
     pub(crate) fn of(dialect: Dialect, operation: &str) -> Option<Self> {
         Self::find(dialect.framing(), |row| row.operation == operation)
     }

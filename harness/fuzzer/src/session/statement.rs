@@ -41,7 +41,7 @@ pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, part
 /// The prefix of the names of PMI-2 fragments.
 const PMI2_PREFIX: &str = "pmi2-";
 
-/// Returns the fragment of this name in a dialect.
+/// Returns the statement that inserts the dialect's version of a fragment.
 fn fragment(dialect: Dialect, name: &str) -> Statement {
     let prefix = if dialect.framing() == Framing::Frames { PMI2_PREFIX } else { "" };
     Statement::Use { name: without_span(format!("{prefix}{name}")), with: Vec::new() }

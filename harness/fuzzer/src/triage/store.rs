@@ -231,7 +231,7 @@ fn script(
     if case.earlier.is_some() {
         return Err(NotReproducible::EarlierJob);
     }
-    // The events of a case have the number of its statement instead of a line.
+    // The events of a case contain the number of a statement instead of a line number.
     let quote = |number: usize| {
         let statement = number.checked_sub(1).and_then(|at| case.scenario.body.get(at));
         match statement.and_then(ServerStep::of) {

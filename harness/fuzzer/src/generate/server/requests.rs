@@ -34,7 +34,7 @@ const WEIGHTS: [(&str, u32); 10] = [
 ];
 
 impl SessionModel<'_, '_> {
-    /// Returns the operation of this name. The dialect must have it.
+    /// Returns the operation with this name. The dialect must have it.
     pub(crate) fn op(&self, operation: &str) -> Op {
         Op::of(self.dialect, operation).unwrap_or_else(|| panic!("{}: no {operation}", self.dialect))
     }

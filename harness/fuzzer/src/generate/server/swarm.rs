@@ -20,7 +20,7 @@ pub(crate) struct Sweep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VariedProperty {
     Length,
-    /// One byte of the text.
+    /// A single byte of the text.
     Byte,
 }
 
@@ -57,7 +57,7 @@ impl Sweep {
 pub(crate) struct Swarm {
     /// True if lengths are near powers of two and limits.
     pub(crate) lengths: bool,
-    /// True if contents are of all kinds.
+    /// True if contents of all kinds are used.
     pub(crate) contents: bool,
     /// True if values are taken from earlier puts.
     pub(crate) same_values: bool,
@@ -139,7 +139,7 @@ impl Swarm {
 pub(crate) struct CallSwarm {
     /// True if lengths are near powers of two and limits.
     pub(crate) lengths: bool,
-    /// True if contents are of all kinds.
+    /// True if contents of all kinds are used.
     pub(crate) contents: bool,
     /// True if the keys and names that the library requests mostly exist.
     pub(crate) found: bool,

@@ -35,7 +35,7 @@ enum LibrarySession {
     Begin(u8, ChangeSeries, usize),
     /// A call of this kind before the library is initialized, and after it is finalized.
     Order(u32),
-    /// A program that initializes or finalizes the library twice; true for finalizing.
+    /// A program that initializes the library twice or, if the field is true, finalizes it twice.
     RepeatedInit(bool),
 }
 
@@ -43,7 +43,7 @@ enum LibrarySession {
 const TEXTS_PER_SESSION: usize = 60;
 /// Maximum number of changes to the first response.
 const MAX_FIRST_CHANGES: usize = 16;
-/// The default size of buffers, which is enough for any ordinary response.
+/// The default size of buffers. Every ordinary response fits into a buffer of this size.
 const DEFAULT_BUFFER_SIZE: i64 = 64;
 /// The sizes of buffers in a systematic session. Most responses are shorter than the largest size.
 const BUFFER_SIZES: Range<i64> = 0..40;

@@ -99,7 +99,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
     distinct(all)
 }
 
-/// Returns the number of the event that began a process's current call of a library function, and the function.
+/// Returns the number of the event that began a process's current library call, and the called function.
 fn current_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
     events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.kind {
         EventKind::Called { proc: by, function, .. } if *by == proc => Some((e.seq, function.as_str())),

@@ -84,7 +84,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
             format!("after {last}, the server never stops sending"),
         ));
     }
-    // A server that the harness stopped because of its memory could not send its remaining responses.
+    // A server that the harness stopped because of its memory use could not send its remaining responses.
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.running_job.filter(|_| all.is_empty() && !stopped) {
         let evidence = match proof {
@@ -127,7 +127,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
     let waited =
         |f: &Finding| last_write_index(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
     let first = end.and_then(|_| {
-        // A process that waits for other processes did not cause the end.
+        // A process that waits for other processes did not cause the end of the job.
         let waits = |at: &usize| {
             let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
             matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())

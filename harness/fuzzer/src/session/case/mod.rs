@@ -354,7 +354,7 @@ impl Case {
                 && let Some(sent_bytes) = sent_bytes.get_mut(rank as usize)
             {
                 let text = written_bytes(encoding, lines, partial);
-                // With two spawns in one write, groups could not be matched with spawns.
+                // If a write contains two spawns, the groups cannot be matched with the spawns.
                 if memchr::memmem::find_iter(&text, b"cmd=spawn;").nth(1).is_some() {
                     return false;
                 }
@@ -372,7 +372,7 @@ impl Case {
             && sent_bytes.iter().all(|sent_bytes| spawn_guard::is_bounded(sent_bytes))
     }
 
-    /// Returns this case with a regular start of all ranks added, if it lacks one and a server is under test.
+    /// Returns this case with an additional step that starts all ranks, if it lacks such a step and a server is under test.
     pub(crate) fn joined(&self) -> Option<Self> {
         let joins = |statement: &Statement| matches!(ServerStep::of(statement), Some(ServerStep::Join));
         if self.tests() != ImplementationKind::Server || self.scenario.body.iter().any(joins) {
@@ -401,8 +401,8 @@ impl Case {
         Some(joined)
     }
 
-    /// Returns this case with a final wait for the effect of its last step. Without the wait, the scenario would end before the effect.
-    /// Returns `None` if there is nothing to wait for, or if no server is under test.
+    /// Returns this case with a final wait for the effect of its last step. Without the wait, the scenario would end before the effect
+    /// occurs. Returns `None` if there is nothing to wait for, or if no server is under test.
     pub(crate) fn with_final_wait(&self) -> Option<Self> {
         if self.tests() != ImplementationKind::Server {
             return None;

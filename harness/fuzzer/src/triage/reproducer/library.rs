@@ -203,7 +203,7 @@ pub(super) fn program(
         _ if is_seen => "0".to_owned(),
         _ => return Err(NotReproducible::Symptom),
     };
-    // Close the connections, so that processes that wait for a response end.
+    // Close the connections, so that processes that wait for a response exit.
     if hangs.is_empty() {
         server += "    for (int rank = 0; rank < RANKS; rank++) close(ends[rank][0]);\n";
     }

@@ -28,7 +28,7 @@ def start(who, env):  # starts the program as this rank, with its end of the con
     ranks[who] = ours, subprocess.Popen(sys.argv[1:] or COMMAND, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
     theirs.close()";
 
-/// Python code that starts a rank of a program under test that opens its connection itself.
+/// Python code that starts a rank of a program under test. The program opens its connection itself.
 const START_BY_PORT: &str = "\
 def start(who, env):  # starts the program as this rank, and accepts its connection to PMI_PORT
     listener, rank = socket.create_server((\"127.0.0.1\", 0)), env[\"PMI_ID\"]
@@ -53,8 +53,8 @@ pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\
 
 const LAUNCH: &str = "job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)";
 
-/// Python code that launches a manager that connects to a process. The manager may kill that process, so the process is not the script
-/// itself.
+/// Python code that starts a process, and launches a manager that connects to it. The process is not the script itself, because the manager
+/// may kill it.
 const LAUNCH_BY_SINGLETON: &str = "\
 listener, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
 first = subprocess.Popen([sys.executable, \"-c\", \"import os; os._exit(int(os.read(0, 9) or 0))\"], stdin=theirs, start_new_session=True)

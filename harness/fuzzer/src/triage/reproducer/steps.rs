@@ -44,7 +44,7 @@ pub(super) enum FinalCheck {
     Environment(Proc, BTreeMap<String, String>),
     /// A process, or the launcher, is killed by a signal.
     Death { launcher: bool, signal: i32 },
-    /// The process of this name that has started the ranks is killed by a signal.
+    /// The process that has started the ranks, which has this name, is killed by a signal.
     ManagerDies { name: String, signal: i32 },
     /// A process of the program under test ends with this status, or does not end if the status is `None`.
     Ends(Proc, Option<Exit>),

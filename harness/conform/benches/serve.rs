@@ -1,6 +1,6 @@
 //! Benchmarks of commands with real processes: `serve`, recording the same job, judging its log again, and rendering a report. The clients
-//! are this benchmark's own executable. To compare with a different process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the file
-//! that `cargo bench --bench serve --no-run` names.
+//! are this benchmark's own executable. To compare with another process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the file that
+//! `cargo bench --bench serve --no-run` names.
 
 use std::env;
 use std::fs::File;

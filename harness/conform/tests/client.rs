@@ -168,7 +168,7 @@ threading.Thread(target=work).start()
 ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 "#;
 
-/// A program that aborts after a failed init, but then sends one more request.
+/// A program that requests an abort after a failed init, but then sends another request.
 const GOES_ON: &str = r#"
 import os, socket, time
 pmi = socket.socket(fileno=int(os.environ["PMI_FD"])).makefile("rw")
@@ -207,7 +207,7 @@ fn process_without_main_thread_is_not_idle() {
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
 }
 
-/// Each fault is found by its scenarios, which have no finding without the fault, and the variations have no finding.
+/// Each fault is found by its scenarios. Without the fault, these scenarios have no findings. Variations cause no findings either.
 #[rstest]
 #[case::pmi1("pmi-1.1", FAULTY_PROGRAM)]
 #[case::pmi2("pmi-2", FAULTY_PMI2_PROGRAM)]
@@ -407,7 +407,7 @@ fn unneeded_process_manager_exits() {
     assert!(found.ran.out.contains("singleton.client.once"), "{}", found.ran.whole());
 }
 
-/// A program that never requests a process manager is not connected to one, and has no finding.
+/// A program that never requests a process manager remains unconnected, and no finding is reported.
 #[test]
 fn program_need_not_start_a_process_manager() {
     let folder = TempDir::new().unwrap();

@@ -15,7 +15,7 @@ pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<CompletedMessage<'a
     arrivals.iter().map(|arrival| (arrival.direction, arrival.decode())).collect()
 }
 
-/// The connections of all processes; see the module's documentation.
+/// The connections of all processes, with their framing and the bytes of incomplete messages.
 #[derive(Debug, Default)]
 pub struct Connections(LookupCache<Proc, Connection>);
 

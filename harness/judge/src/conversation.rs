@@ -48,7 +48,7 @@ pub(crate) struct ProcessConnection {
     pub(crate) ended: bool,
     /// True if the process has requested an abort of its process group.
     pub(crate) requested_abort: bool,
-    /// For a proxy, the numbers of its requests that steps have consumed.
+    /// The numbers of the proxy's requests that steps have consumed. Empty for a process that is not a proxy.
     pub(crate) consumed: Vec<u64>,
 }
 
@@ -77,7 +77,7 @@ struct PartialSpawnRequest {
     open: bool,
 }
 
-/// The messages and processes of a scenario; see the module's documentation.
+/// The processes and process groups of a scenario, and the messages that no step has consumed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     connections: BTreeMap<Proc, ProcessConnection>,

@@ -334,7 +334,7 @@ pub fn count_drafted(text: &str) -> (usize, usize) {
 /// Names of process managers' processes that reasons mention.
 const MANAGER_PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
 
-/// Returns whether a reason can apply to a finding. A reason that names a process does not apply to the crash of a different process.
+/// Returns whether a reason can apply to a finding. A reason that names a process does not apply to the crash of another process.
 fn applies_to(reason: &str, finding: &Finding) -> bool {
     let mut named = MANAGER_PROCESSES.iter().filter(|name| reason.contains(**name)).peekable();
     finding.requirement != builtin_requirements::NO_CRASH

@@ -74,7 +74,7 @@ pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a 
 }
 
 /// Returns whether, before the finding, another process closed its connection while its last message was incomplete or unanswered. It then
-/// depends on timing whether the server reads that message before the next request from a different process.
+/// depends on timing whether the server reads that message before the next request from another process.
 pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
     let before = || events.iter().filter(|event| event.seq < finding.seq);
     let leaves = |event: &Event| {

@@ -37,7 +37,7 @@ pub struct Finding {
     pub proc: Option<Proc>,
     /// Number of the event that shows the violation.
     pub seq: u64,
-    /// Line of the scenario's current step; 0 without a step.
+    /// Line of the scenario's current step; 0 if there is no current step.
     pub line: usize,
     /// The highest severity that the scenario allows for this outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -668,8 +668,7 @@ impl Judge {
             return;
         }
         if p.group != 0 {
-            // A process of the group received a wrong rank. This has been reported, and explains why a different process seems to be
-            // missing.
+            // A process of the group received a wrong rank. This has been reported, and explains why another process seems to be missing.
             if self
                 .monitor_findings
                 .iter()

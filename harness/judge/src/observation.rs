@@ -21,7 +21,7 @@ pub(crate) const NO_PROOF_SUFFIX: &str = " (not proved: timed out)";
 pub enum ObservationKind {
     /// No response came.
     Silence,
-    /// No response came, and a different process had sent an incomplete request. The server may be waiting for the rest of that request.
+    /// No response came, and another process had sent an incomplete request. The server may be waiting for the rest of that request.
     #[serde(rename = "silence_behind_partial_request")]
     SilenceDuringPartialRequest,
     /// The connection ended before the response.

@@ -361,7 +361,7 @@ impl ProcessState {
     }
 }
 
-/// The state of a program under test; see the module's documentation.
+/// The state of a program under test: its processes, and the plain run with which this run is compared.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramState {
     processes: BTreeMap<Proc, ProcessState>,

@@ -664,7 +664,7 @@ mod tests {
         );
     }
 
-    /// The server answers a spawn, sends many messages and one wrong value, and then a proxy crashes, which interrupts two barriers.
+    /// The server answers a spawn, and sends many messages and a wrong value. Then a proxy crashes, which interrupts two barriers.
     #[test]
     fn crash_is_the_headline_and_keeps_its_evidence() {
         let spawn = format!("mcmd=spawn\nnprocs=1\nexecname={}\nendcmd\n", "x".repeat(MAX_MESSAGE_BYTES));

@@ -83,7 +83,7 @@ struct ProxyState {
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamMonitor {
     nodes: u32,
-    /// Sizes of the process groups.
+    /// The size of each process group, by the number of the group.
     sizes: BTreeMap<u32, u32>,
     /// True if a proxy has confused processes, so the origin of its requests is unknown. A different monitor reports the confusion.
     has_confused_processes: bool,

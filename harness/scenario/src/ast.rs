@@ -513,7 +513,7 @@ pub enum StepAction {
 pub enum UpstreamAction {
     /// `send cmd=...`: sends a response.
     Response {
-        /// `<to N>`: the number of the answered request, from 1; by default, the last request.
+        /// `<to N>`: the number of the request to answer, counted from 1. By default, the last request is answered.
         to: Option<u32>,
         /// True for `<partial>`, which omits the final newline.
         partial: bool,
@@ -522,7 +522,7 @@ pub enum UpstreamAction {
     },
     /// `send <right>`: sends the response of a correct upstream.
     CorrectResponse {
-        /// `<to N>`: the number of the answered request, from 1; by default, the last request.
+        /// `<to N>`: the number of the request to answer, counted from 1. By default, the last request is answered.
         to: Option<u32>,
     },
     /// `send <close>`: closes the connection.

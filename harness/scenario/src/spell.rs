@@ -277,7 +277,7 @@ impl Speller<'_> {
         table::rows(self.dialect, table, &known, &but, scenario)
     }
 
-    /// Replaces the rules in the words that a scenario requires or cites with the requirements of the dialect.
+    /// In the words that a scenario requires or cites, replaces each rule with the requirement of the dialect.
     fn cited_words(&self, scenario: &Scenario, rows: &mut [TableRow]) {
         let cited = visit::steps(&scenario.body).flat_map(Step::citations);
         let ids = scenario.requires.iter().chain(cited);

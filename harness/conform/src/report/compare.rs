@@ -78,7 +78,7 @@ pub(crate) struct Uncertain {
 /// The probability below which a difference is not attributed to chance.
 const MAX_CHANCE: f64 = 0.001;
 
-/// Number of attempts per run that separates change from chance.
+/// Number of attempts per run that suffices to distinguish change from chance.
 const ENOUGH_ATTEMPTS: u32 = 25;
 
 /// Ranks verdicts from good (0) to bad.
@@ -92,7 +92,7 @@ fn severity_rank(verdict: Verdict) -> u8 {
     }
 }
 
-/// The findings of a scenario in any of its attempts.
+/// The findings of all attempts of a scenario.
 struct ScenarioFindings<'a> {
     played: u32,
     /// Number of attempts with a finding, per requirement.
@@ -442,7 +442,7 @@ mod tests {
             // A crash changes the other findings.
             (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
             (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
-            // The contents of a response do not depend on timing, unless a different process has left in the middle of a message before the
+            // The contents of a response do not depend on timing, unless another process has left in the middle of a message before the
             // response.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
             (passed("a"), after_half_a_message("a"), true),

@@ -123,7 +123,7 @@ struct MatrixCell {
     /// Number of scenarios that show this standing.
     shown_by: usize,
     reason: String,
-    /// Link to the findings; empty without findings.
+    /// Link to the findings; empty if there are none.
     link: String,
 }
 

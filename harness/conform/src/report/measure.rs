@@ -233,7 +233,7 @@ fn soak_row(sample: &SoakSample) -> (String, Vec<String>) {
     (format!("{:.1} s", sample.seconds), cells)
 }
 
-/// Returns some of the samples, with the first and the last.
+/// Returns a selection of the samples, which includes the first and the last sample.
 fn soak_rows(soak: &Soak) -> Vec<(String, Vec<String>)> {
     let step = soak.samples.len().div_ceil(SHOWN_SAMPLES).max(1);
     let last = soak.samples.len().saturating_sub(1);

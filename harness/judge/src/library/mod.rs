@@ -151,7 +151,7 @@ impl LibraryProcess {
     }
 }
 
-/// The judge of a library under test; see the module's documentation.
+/// The judge of a library under test. It judges every call, and checks the expectations of the scenario about the calls.
 #[derive(Debug, Default)]
 pub struct LibraryJudge {
     /// The requirements that the scenario tests.

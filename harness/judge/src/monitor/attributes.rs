@@ -93,7 +93,7 @@ impl Monitor {
         };
         let is_shared = is_of_others(name);
         if first != name && is_of_others(&first) {
-            // The first name belongs to a different group. This has already been reported.
+            // The first name belongs to another group. This has already been reported.
             self.group(p.group).names[index] = Some(name.to_vec());
         } else if first != name {
             let (key, whole) = message.framing.pick([("kvsname", "group"), ("jobid", "job")]);

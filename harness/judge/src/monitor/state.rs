@@ -231,8 +231,8 @@ impl MonitoredRank {
 #[derive(Debug, Default)]
 pub(super) struct MonitoredGroup {
     pub(super) size: u32,
-    /// The requested size, and the size that the group's processes received, or the requested size again if they received different sizes.
-    /// `None` until a process has reported the size that it received.
+    /// The requested size and the reported size. The reported size is the size that the group's processes received, or the requested size
+    /// if they received different sizes. `None` until a process has reported the size that it received.
     pub(super) requested_and_reported: Option<(u32, u32)>,
     /// The number of requested nodes, or the number of nodes that the group's processes report if that is larger.
     pub(super) nodes: u32,
@@ -343,7 +343,7 @@ pub struct Monitor {
     pub(super) appends_tuples: bool,
     /// For spawn arguments that are numbered from zero and from one, in this order: true if the server has accepted such arguments.
     pub(super) accepts_argument_bases: [bool; 2],
-    /// The requirements that the scenario tests; `None` without a scenario.
+    /// The requirements that the scenario tests; `None` if there is no scenario.
     pub(super) focus: Option<Vec<String>>,
     /// The versions that the connections have agreed on.
     pub(super) versions: BTreeSet<Version>,

@@ -210,7 +210,7 @@ impl<'a> Chart<'a> {
         Self { lanes: lanes.into_keys().map(Participant::name).collect(), rows, waits: waits.all, others }
     }
 
-    /// Returns whether a lane is in a barrier in a row.
+    /// Returns whether the process of a lane is in a barrier at this row.
     pub(super) fn waits_at(&self, lane: usize, row: usize) -> bool {
         self.waits.iter().any(|w| w.lane == lane && w.from <= row && w.to.is_none_or(|to| row <= to))
     }

@@ -1,6 +1,6 @@
 //! The events that explain a finding: the requests that led to it, and the first sign of a crash.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pmi_scenario::ids;
 use pmi_wire::{Direction, Operation, Proc};
@@ -133,19 +133,41 @@ pub(crate) fn crash_event(events: &[Event]) -> Option<u64> {
     events.iter().find(is_crash).map(|event| event.seq)
 }
 
+/// Returns whether a client has left, so that the server may end the job for this reason.
+fn client_left(event: &Event) -> bool {
+    matches!(
+        event.kind,
+        EventKind::ClosedByClient { .. } | EventKind::Ended { ours: true, .. } | EventKind::Exited { .. }
+    )
+}
+
 /// Returns whether the server closed a connection at event `loss`, before any client closed one. The server then closed it for a reason
 /// other than a client's close.
 pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
-    let left = |event: &Event| {
-        matches!(
-            event.kind,
-            EventKind::ClosedByClient { .. } | EventKind::Ended { ours: true, .. } | EventKind::Exited { .. }
-        )
-    };
     let closes = find_event(events, loss).is_some_and(|event| {
         matches!(event.kind, EventKind::ClosedByServer { .. } | EventKind::Ended { ours: false, .. })
     });
-    closes && !events.iter().take_while(|event| event.seq < loss).any(left)
+    closes && !events.iter().take_while(|event| event.seq < loss).any(client_left)
+}
+
+/// Returns the numbers of the events in which the server closes a connection with an unanswered request. Requests from before the departure
+/// of a client, or from a job that a client aborts, do not count.
+pub(crate) fn closes_before_response(events: &[Event]) -> impl Iterator<Item = u64> {
+    let mut unanswered: BTreeMap<Proc, Vec<u8>> = BTreeMap::new();
+    events.iter().filter_map(move |event| {
+        match &event.kind {
+            EventKind::ToServer { proc, bytes } => unanswered.entry(*proc).or_default().extend(&bytes.0),
+            EventKind::FromServer { proc, .. } => drop(unanswered.remove(proc)),
+            EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false } => {
+                let aborts = |bytes: &Vec<u8>| memchr::memmem::find(bytes, b"cmd=abort").is_some();
+                let is_due = unanswered.contains_key(proc) && !unanswered.values().any(aborts);
+                return is_due.then_some(event.seq);
+            }
+            _ if client_left(event) => unanswered.clear(),
+            _ => {}
+        }
+        None
+    })
 }
 
 /// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. A finding about a message from the

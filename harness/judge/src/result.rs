@@ -79,18 +79,23 @@ pub fn scenario_result(
         findings.push(judged(catalogue, finding));
     }
     let own_end = if outcome.crashed.is_none() && outcome.party == PartyKind::Server {
-        findings.iter_mut().filter(|judged| judged.severity == Severity::Fail).find_map(|judged| {
-            let is_silent = judged.finding.absence_text()?.starts_with("silence");
-            let end = own_end(&outcome.events, judged.finding.seq, is_silent)?;
-            if !end.is_exception {
-                judged.finding.add_launcher_end(&end.text);
-            }
-            Some(end)
-        })
+        let explained =
+            findings.iter_mut().filter(|judged| judged.severity == Severity::Fail).find_map(|judged| {
+                let is_silent = judged.finding.absence_text()?.starts_with("silence");
+                let end = own_end(&outcome.events, judged.finding.seq, is_silent)?;
+                if !end.is_exception {
+                    judged.finding.add_launcher_end(&end.text);
+                }
+                Some(end)
+            });
+        // A scenario that accepts the close does not accept an exception.
+        let closes = evidence::closes_before_response(&outcome.events);
+        let mut ends =
+            explained.into_iter().chain(closes.filter_map(|seq| own_end(&outcome.events, seq, false)));
+        ends.find(|end| end.is_exception)
     } else {
         None
     };
-    let own_end = own_end.filter(|end| end.is_exception);
     let crashed = outcome.crashed.is_some() || own_end.is_some();
     findings.extend(own_end.map(|OwnEnd { seq, text, .. }| {
         let finding = Finding::new(NO_CRASH, outcome.party, builtin_requirements::NO_CRASH_EXPECTED, text);
@@ -799,6 +804,26 @@ mod tests {
             result.findings.iter().map(|j| (&*j.finding.requirement, &*j.finding.seen)).collect();
         assert_eq!(found, [(id, seen)]);
         assert_eq!(result.verdict, if id == NO_CRASH { Verdict::Crashed } else { Verdict::Fail });
+    }
+
+    /// The scenario accepts that the server closes the connection.
+    #[rstest]
+    #[case::request(&["0 > cmd=get"], &["0 closed"], Verdict::Crashed)]
+    #[case::request_in_parts(&["0 >| cmd=", "0 >| get\n"], &["0 closed"], Verdict::Crashed)]
+    #[case::answered(&["0 > cmd=get", "0 < cmd=get_result rc=-1"], &["0 closed"], Verdict::Pass)]
+    #[case::abort(&["1 > cmd=barrier_in", "0 >| cmd=", "0 >| abort\n"], &["0 closed", "1 closed"], Verdict::Pass)]
+    #[case::client_left(&["1 > cmd=barrier_in", "0 leaves"], &["1 closed"], Verdict::Pass)]
+    fn accepted_close_does_not_excuse_an_exception(
+        #[case] before: &[&str],
+        #[case] after: &[&str],
+        #[case] verdict: Verdict,
+    ) {
+        let mut kinds = events(before);
+        kinds.extend([printed("Traceback (most recent call last):"), printed("KeyError: 'a'")]);
+        kinds.extend(events(after));
+        kinds.push(EventKind::JobExited { exit: Exit::Code(1) });
+        let result = result_of(outcome(numbered(kinds), Vec::new()), &embedded_catalogue().unwrap());
+        assert_eq!(result.verdict, verdict, "{:?}", result.findings);
     }
 
     #[rstest]

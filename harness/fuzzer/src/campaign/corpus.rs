@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn open_keeps_order_and_reports_damaged_file() {
+    fn corpus_keeps_order_and_reports_damaged_file() {
         let folder = tempfile::tempdir().unwrap();
         let kept = corpus(Some(folder.path()), 40);
         let read = Corpus::open(folder.path()).unwrap();

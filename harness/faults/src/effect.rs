@@ -92,7 +92,7 @@ impl ResponseWrites {
     }
 }
 
-/// A place where a server differs from the reference, as data.
+/// A way in which a server differs from the reference: the affected place, and the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The limits of the keyval space.

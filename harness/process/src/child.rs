@@ -17,7 +17,7 @@ use pmi_judge::event::{Exit, LOCAL_SIZE_VARIABLE};
 
 /// A child of this process, or a foreign process, which another process has started and waits for.
 pub struct Child {
-    /// The handle of the child; `None` for a foreign process.
+    /// The handle to the child; `None` for a foreign process.
     child: Option<process::Child>,
     pid: Pid,
     /// A descriptor that is readable after the process has ended.

@@ -130,7 +130,7 @@ struct ObservedProcess {
     program: Option<Pid>,
     rewriter: Rewriter,
     spawned: u32,
-    /// True if the program has closed its end while it was ending. The close is only reported with the end of the program, because a
+    /// True if the program has closed its end while it was ending. The close is reported only with the end of the program, because a
     /// program that was killed together with its tap has not closed its connection itself.
     closed_while_ending: bool,
     /// The exit of the program, until it is reported.

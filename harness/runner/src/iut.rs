@@ -170,9 +170,9 @@ impl Iut {
         Ok((outcome, start.elapsed()))
     }
 
-    /// If the launcher has ended without starting the processes, returns the number of processes that it can start: one per node, or all
-    /// processes if the words of `launch` are omitted. Returns `None` for a bare proxy: its launcher belongs to the harness, so the
-    /// launcher's end says nothing about the proxy.
+    /// If the launcher has ended without starting the processes, finds out whether it can start fewer: one process per node or, for a
+    /// scenario with `launch`, all processes without the words of `launch`. Returns the number of processes that it can start. Returns
+    /// `None` for a bare proxy: its launcher belongs to the harness, so the launcher's end says nothing about the proxy.
     fn starts_fewer(
         &self,
         suite: &Suite,

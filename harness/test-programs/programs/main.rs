@@ -3,7 +3,7 @@
 //! The binary is the build script of its crate. As a build script, it copies itself into the output folder under the name of every program,
 //! and compiles the C sources. That way, cargo builds the programs before it starts a test that depends on this crate, for any selection of
 //! tests, profile and target folder. Ordinary programs of a package (`[[bin]]`, examples) would not work: cargo builds them only before the
-//! tests of the same package, and a package with such programs would also install them.
+//! tests of the same package. Besides, installing the package would install them.
 
 mod client;
 mod faulty_manager;

@@ -371,8 +371,8 @@ impl<'a> Decoded<'a> {
         })
     }
 
-    /// Returns whether a line has exactly the form of its row in the table: the tuples are in the same order with single spaces between
-    /// them, numbers have no extra characters, and there are no additional keys.
+    /// Returns whether a line has exactly the form of its row in the table. The tuples must be in the same order with single spaces between
+    /// them, numbers must have no extra characters, and additional keys are not allowed.
     pub fn is_canonical(&self) -> bool {
         let Some(row) = self.exchange.filter(|_| self.is_well_formed()) else { return false };
         let mut line = Vec::with_capacity(self.text.len());

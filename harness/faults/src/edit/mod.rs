@@ -1,8 +1,9 @@
 //! Edits as data: the changes that an entry of `faults.toml` makes, step by step.
 //!
-//! A step is a verb and its arguments. Each target has the steps that make sense for it: [`bytes`] for values, keys, names and bytes that
-//! are read, [`request`] for requests, [`response`] for responses, [`environment`] for the variables of a process, [`spawn`] for spawn
-//! requests. [`line`] has the conditions on requests. A step that only code can express is an arm of its target's `match`, too.
+//! A step is a verb and its arguments. Each kind of target has its own steps. [`bytes`] contains the steps for values, keys, names and
+//! bytes that are read; [`environment`] those for the variables of a process. [`request`], [`response`] and [`spawn`] contain the steps for
+//! requests, responses and spawn requests, and [`line`] the conditions on requests. A step that only code can express is an arm of its
+//! target's `match`, too.
 
 mod bytes;
 mod environment;

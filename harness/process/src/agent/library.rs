@@ -24,7 +24,7 @@ use pmi_scenario::signature::{self, Param};
 const FILL_BYTE: u8 = 0xa5;
 /// The value of each output integer before the call. No library would return this value.
 const UNSET_INT: i32 = -0x5a5a_5a5b;
-/// Number of bytes before and after each buffer, which a library must not change.
+/// Number of guard bytes before and after each buffer. A library must not change them.
 const GUARD_SIZE: usize = 4096;
 /// Size of a buffer in bytes, unless the scenario states it.
 const DEFAULT_SIZE: usize = 1024;

@@ -231,8 +231,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Carries out the runner's orders. Returns the status with which the agent must exit, if the runner has ended, an order does not apply
-    /// to a relaying agent, or the agent has survived an order to kill itself.
+    /// Carries out the runner's orders. Returns the exit status if the agent must exit. This is the case if the runner has ended, an order
+    /// does not apply to a relaying agent, or the agent has survived an order to kill itself.
     fn receive_from_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
         if writable && self.runner.is_blocked() {
             self.runner.flush();

@@ -2,8 +2,8 @@
 //!
 //! For a local socket, the kernel reports the process that created it and the number of bytes that the other side has not read. For TCP, it
 //! reports neither through the socket: bytes count as arrived once they are in the other side's queue. `sock_diag(7)` reports both for the
-//! other socket, if that is in the same network namespace. (`/proc/net/tcp` contains the same information, but takes a hundred times as
-//! long.)
+//! other socket, if that socket is in the same network namespace. (`/proc/net/tcp` contains the same information, but takes a hundred times
+//! as long.)
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};

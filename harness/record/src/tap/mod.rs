@@ -1,5 +1,5 @@
-//! The tap, which takes the place of the program: it starts the program, passes the program's connection to the recorder, and ends in the
-//! same way as the program.
+//! The tap, which takes the place of the program. It starts the program, passes the program's connection to the recorder, and then exits or
+//! dies in the same way as the program.
 
 pub(crate) mod notice;
 pub mod position;

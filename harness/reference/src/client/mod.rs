@@ -244,8 +244,8 @@ impl Client {
         }
     }
 
-    /// Creates a PMI-1.1 client that accepts two breaches of the standard: a later subversion, because MPICH's Hydra 5.0 answers an offer
-    /// of 1.1 with 1.2; and `found=TRUE` after each value, which Hydra 4.1 and 4.2 write.
+    /// Creates a PMI-1.1 client that accepts two breaches of the standard. MPICH's Hydra 5.0 answers an offer of 1.1 with a later
+    /// subversion (1.2), and Hydra 4.1 and 4.2 write `found=TRUE` after each value.
     pub fn lenient() -> Self {
         Self { lenient: true, ..Self::new() }
     }

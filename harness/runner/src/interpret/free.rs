@@ -1,7 +1,7 @@
 //! Free schedules: each rank plays its steps as soon as its own responses have arrived, without an order across ranks.
 //!
-//! A single thread plays all ranks, so the order of the recorded events is the order in which they happened: if the response to an
-//! operation was recorded before the request for another operation, the first operation ended before the other began.
+//! A single thread plays all ranks, so events are recorded in the order in which they happen. If the response to an operation was recorded
+//! before the request for another operation, the first operation ended before the other began.
 //!
 //! Between two writes of one message (`<|>`), the other ranks continue. So a message whose last byte is held back overlaps with the
 //! messages of the other ranks.

@@ -111,7 +111,7 @@ impl MeasuredJob {
         self.party.memory().iter().map(|memory| tree::descriptors(memory.pid)).sum()
     }
 
-    /// Returns the number of judged events until now.
+    /// Returns the number of judged events so far.
     pub(super) fn event_count(&self) -> u64 {
         self.judged.as_ref().map_or(0, |judged| judged.events.len() as u64)
     }

@@ -11,7 +11,7 @@ const MAX_SLOWDOWN: f64 = 10.0;
 pub struct ScenarioLimits {
     /// Maximum wait for the expectation of a step.
     pub step: Duration,
-    /// Maximum wait for a started process to report on an idle machine, if it differs from `step`.
+    /// Maximum wait for a started process to report on an idle machine, if this wait differs from `step`.
     pub start: Option<Duration>,
     /// Length of a silence that is accepted if the server's state cannot be observed.
     pub silence: Duration,

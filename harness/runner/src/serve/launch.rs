@@ -17,8 +17,8 @@ use pmi_wire::SpawnProgram;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Number of descriptors that this process needs in addition to those of the ranks: standard streams, epoll, signals, the one that ranks
-/// inherit, and those that this process may have inherited.
+/// Number of descriptors that this process needs in addition to those of the ranks: standard streams, epoll, signals, the descriptor that
+/// ranks inherit, and any that this process has inherited.
 const SPARE_DESCRIPTORS: u64 = 64;
 /// Number of descriptors for each process: its connection and its pidfd.
 const DESCRIPTORS_PER_PROCESS: u64 = 2;

@@ -11,8 +11,8 @@
 //!   the group is killed.
 //! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a process in another process group may not read).
 //!   Every other rank reads from `/dev/null`. All ranks inherit stdout and stderr.
-//! * The bytes that a rank wrote before it ended are still served. If a rank does not read its responses, the server does not read from the
-//!   rank until it does, so that no rank can make the server's memory grow.
+//! * The bytes that a rank wrote before it ended are still served. If a rank does not read its responses, the server stops reading from
+//!   that rank until it does. So no rank can make the server's memory grow.
 //! * SIGINT, SIGTERM and SIGHUP kill all started processes.
 //!
 //! # Exit status
@@ -21,8 +21,8 @@
 //! time.
 //!
 //! * A killed process counts as 128 + signal.
-//! * An aborted program counts with the status of its abort, at the time of the abort; the processes that are killed because of it do not
-//!   count.
+//! * An aborted program counts with the status of its abort, at the time of the abort. The processes that are killed because of the abort
+//!   do not count.
 //! * A protocol error aborts with status 1.
 //! * Only eight bits of an abort's status remain, as for every exit status. If the status is not 0 but no bit remains, it counts as 1, so
 //!   that a failure does not look like a success.

@@ -76,7 +76,7 @@ struct LaunchedProcess {
     output: Output,
     /// The file that receives the standard error of a process that a launcher has started. It is read after the process has ended.
     stderr: Option<File>,
-    /// A handle of the process, to detect its exit status or signal.
+    /// A handle to the process, through which its exit status or signal is detected.
     foreign_process: Option<ForeignProcess>,
     /// The last called function.
     function: String,

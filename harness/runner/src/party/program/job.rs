@@ -311,8 +311,8 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Kills the groups whose abort is pending: all of them if `all` is true, otherwise those in which each process that has requested the
-    /// abort has ended. Returns whether any group was killed.
+    /// Kills the groups whose abort is pending. If `all` is false, kills only those in which each process that has requested the abort has
+    /// ended. Returns whether any group was killed.
     fn end_aborted_groups(&mut self, all: bool) -> bool {
         let is_running = |(p, process): (&Proc, &ProgramProcess), by: &Proc| {
             p.group == by.group && process.requested_abort && process.exit.is_none()

@@ -154,7 +154,7 @@ enum ServerSource {
 /// The PMI_FD of a process.
 struct PmiConnection {
     connection: NonBlockingStream,
-    /// The server's process that has the other end, if known.
+    /// The process of the server that holds the other end, if known.
     peer: Option<i32>,
     /// The reactor's key of the connection; `None` after the server has ended the connection.
     key: Option<ReactorKey>,
@@ -255,9 +255,9 @@ pub struct ServerParty {
     silence_times: SilenceTimes,
     /// True if the server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
     waits_elsewhere: bool,
-    /// The process on whose connection the runner last wrote, and the time.
+    /// The process to whose connection the runner last wrote, and the time of that write.
     last_write: Option<(Proc, Instant)>,
-    /// Maximum time that the next action waits until the server has read the last written bytes.
+    /// Maximum time that the next action waits for the server to read the last written bytes.
     read_wait: Duration,
     /// True if a rank's action waits until the server has read the bytes that another rank has just written.
     ordered_actions: bool,
@@ -270,9 +270,9 @@ pub struct ServerParty {
 /// The required length of a silence.
 #[derive(Debug, Clone, Copy)]
 pub struct SilenceTimes {
-    /// Proven idleness, if a response is expected and the server has read everything.
+    /// Required duration of proven idleness, if a response is expected and the server has read everything.
     pub idle: Duration,
-    /// Proven idleness, if the server leaves bytes unread.
+    /// Required duration of proven idleness, if the server leaves bytes unread.
     pub starved: Duration,
     /// Number of times that a polling server must have polled.
     pub rounds: u64,
@@ -757,9 +757,9 @@ impl ServerParty {
         }
     }
 
-    /// Waits until the server has read the bytes that another rank has just written, before `next` acts. The order of steps is an order in
-    /// time, but a server that reads from the ranks in a different order could see both messages at once. The wait ends if the server
-    /// itself waits for something else.
+    /// Waits until the server has read the bytes that another rank has just written, before `next` acts. Steps are ordered in time, but a
+    /// server that reads from the ranks in a different order could see both messages at once. The wait ends if the server itself waits for
+    /// something else.
     fn await_read(&mut self, next: Option<Proc>) {
         let before = self.last_write.filter(|(before, _)| self.ordered_actions && Some(*before) != next);
         let Some((before, at)) = before else { return };
@@ -809,7 +809,7 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Returns whether the server has read everything, and has polled often enough since then without a response.
+    /// Returns whether the server has read everything, and has polled often enough since then without sending a response.
     fn has_polled(&mut self) -> bool {
         let settled = self.exit.is_none()
             && self.ranks.values().all(|rank| rank.is_gone() || !rank.exit_ordered)

@@ -381,7 +381,7 @@ pub enum EventKind {
         /// The reason.
         why: String,
     },
-    /// The result of the plain run: the program's run against a server without anything unusual, with which other runs are compared.
+    /// The result of the plain run, in which the server does nothing unusual. The program's other runs are compared with this run.
     PlainRun(PlainRun),
     /// A program's process has reached, for the first time, the situation that this line of the scenario describes.
     #[serde(rename = "reached")]

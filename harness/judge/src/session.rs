@@ -316,7 +316,7 @@ impl SessionJudge {
         finding
     }
 
-    /// Returns the last request of a process and its response, if that was a refusal or a miss.
+    /// Returns the last request of a process and its response, if the response was a refusal or a miss.
     fn refused(&self, process: &SessionProcess) -> Option<(&[u8], &[u8])> {
         let bytes = |seq: u64| self.event(seq).and_then(|event| event.kind.bytes());
         let (request, answer) = (bytes(process.last_request_at)?, bytes(process.last_response_at)?);

@@ -160,7 +160,7 @@ pub struct ScenarioResult {
     pub deviates_as_recorded: bool,
     /// The findings: by severity, with a crash first, then in the order of the events.
     pub findings: Vec<JudgedFinding>,
-    /// Consequences of the first finding, if that is a crash or a violation with consequences.
+    /// Consequences of the first finding, if the first finding is a crash or a violation with consequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<JudgedFinding>,
     /// The reason why the scenario does not apply or could not be judged.

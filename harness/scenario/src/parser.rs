@@ -686,7 +686,7 @@ impl<'a> Parser<'a> {
         self.message(part, rest, &lines)
     }
 
-    /// Parses a message, or a form such as `<close>` instead of it.
+    /// Parses a message, or a form that replaces a message, such as `<close>`.
     fn message(&mut self, part: Actor, rest: Span, more: &[Span]) -> Option<StepAction> {
         let word = match self.text_at(rest) {
             form if form == CLOSE.harness_form || form == CLOSE.implementation_form => {

@@ -317,7 +317,8 @@ pub(super) fn listen(
     ListenOptions::parse(address, environment.slots.launches(), agent.to_owned(), tell).context("--listen")
 }
 
-/// Records the operations that a server lacks, so that they are not probed.
+/// Records the user's claim about these operations, so that they are not probed. `offered` is true if the server supports the operations,
+/// and false if it lacks them.
 pub(super) fn claim(server: &mut Implementation, operations: &[String], offered: bool) -> anyhow::Result<()> {
     for word in operations {
         server.claimed_capabilities.insert(parse_capability(word)?, offered);

@@ -24,13 +24,13 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "pmi-port.",
         "requirements/pmi-port.md",
         "PMI_PORT",
-        "How a process connects to PMI_PORT. No specification describes it.",
+        "The way in which a process connects to PMI_PORT. No specification describes it.",
     ),
     (
         "singleton.",
         "requirements/singleton.md",
         "Singleton init",
-        "How a process that was started without a process manager starts one. No specification describes it.",
+        "The way in which a process that was started without a process manager starts one itself. No specification describes it.",
     ),
     (
         "mpich-1.2.",
@@ -42,7 +42,7 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "mpich-paper.",
         "requirements/mpich-paper.md",
         "MPICH's paper on process management",
-        "Statements of the paper that introduced PMI: adopted by RFC 13, still in use, or never more than a draft. A violation is a note; with `--strict=de-facto`, it is red.",
+        "Statements from the paper that introduced PMI. RFC 13 adopted some of them, some are still in use, and some never became more than a draft. A violation is a note; with `--strict=de-facto`, it is red.",
     ),
     (
         "hydra.",

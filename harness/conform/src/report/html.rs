@@ -26,7 +26,7 @@ const MAX_TEXT_LENGTH: usize = 600;
 const MAX_WORDS_LENGTH: usize = 300;
 /// Maximum number of lines of the implementation's output.
 const MAX_OUTPUT_LINES: usize = 40;
-/// Maximum number of causes in the index, so that it fits on a screen.
+/// Maximum number of causes in the index, so that the index fits on a screen.
 const MAX_INDEXED_CAUSES: usize = 20;
 /// Maximum number of scenarios listed as showing the same cause.
 const MAX_OTHER_SCENARIOS: usize = 50;

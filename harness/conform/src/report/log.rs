@@ -197,7 +197,7 @@ struct SkippedEvent<'a> {
     _event: IgnoredAny,
 }
 
-/// Reads a log as [`read_log`] does, and passes each part to `receive` instead of keeping it. Events are passed only if they are `wanted`.
+/// Reads a log as [`read_log`] does, and passes each part to `receive` instead of keeping it. Events are passed only if `wanted` is true.
 pub(crate) fn read_parts(
     name: &str,
     mut from: impl BufRead,

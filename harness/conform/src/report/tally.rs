@@ -212,7 +212,8 @@ impl RequirementTally<'_> {
         finding_label(self.first.1, self.is_flaky, strict)
     }
 
-    /// Returns a one-line name of the cause: the crash, or else the requirement; and whether valid input reaches it.
+    /// Returns a one-line name for the cause. It consists of the requirement, a note if valid input reaches the cause, the observed
+    /// behaviour if the cause is a crash, and the other requirements that scenarios report.
     pub(super) fn name(&self) -> String {
         let what = self.crash.as_ref().map(|_| format!(": {}", text::clean(&self.first.1.finding.seen)));
         let input = if self.valid_input { " (valid input)" } else { "" };

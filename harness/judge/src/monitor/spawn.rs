@@ -93,7 +93,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the arguments that a process should have received, if it received the same text, but divided differently.
+    /// Returns the arguments that a process should have received, if it received the text of these arguments, but divided differently.
     pub(crate) fn arguments_in_pieces(&self, p: Proc, args: &[Bytes]) -> Option<&[Bytes]> {
         let text = join_with_blanks(args);
         let requested = &self.groups.get(&p.group)?.arguments;

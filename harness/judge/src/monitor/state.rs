@@ -234,7 +234,7 @@ pub(super) struct MonitoredGroup {
     /// The requested size and the reported size. The reported size is the size that the group's processes received, or the requested size
     /// if they received different sizes. `None` until a process has reported the size that it received.
     pub(super) requested_and_reported: Option<(u32, u32)>,
-    /// The number of requested nodes, or the number of nodes that the group's processes report if that is larger.
+    /// The number of requested nodes or, if larger, the number of nodes that the group's processes report.
     pub(super) nodes: u32,
     /// The number of processes in the group that spawned this group; 0 for the first group.
     pub(super) parents: u32,
@@ -669,7 +669,7 @@ impl Monitor {
         self.find(PartyKind::Client, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Adds a finding, unless there are too many already.
+    /// Adds a finding, unless the maximum number of findings is reached.
     pub(super) fn find(
         &mut self,
         party: PartyKind,

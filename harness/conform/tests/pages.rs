@@ -72,7 +72,8 @@ fn opened(folder: &Path, page: &str, hash: &str) -> (String, Vec<String>) {
     let browser = std::env::var("BROWSER").unwrap_or_else(|_| "chromium".to_owned());
     let run = Command::new(&browser)
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
-        // The browser itself would contact its vendor. The page's own policy forbids other requests, which the unit tests check.
+        // Without this option, the browser contacts its vendor. The page's own policy forbids all other requests; the unit tests check this
+        // policy.
         .arg("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
         .arg("--disable-component-update")
         .arg(format!("--user-data-dir={}", folder.join("browser").display()))

@@ -80,7 +80,7 @@ fn is_refusal(seen: &str) -> bool {
     codes.any(|code| code.bytes().any(|byte| byte != b'0'))
 }
 
-/// Findings that probably have the same cause. Findings that deviations with different reasons cover have different causes.
+/// Findings that probably have the same cause. Findings that are covered by deviations with different reasons have different causes.
 #[derive(Debug, Clone)]
 pub struct CommonCause<'a> {
     /// The broken requirement.

@@ -316,7 +316,7 @@ pub const PLACEHOLDER_REASON: &str = "TODO: say why";
 /// The prefix that marks a reason as not yet written by the user.
 const PLACEHOLDER_PREFIX: &str = "TODO";
 
-/// The properties that all findings of an entry in a draft share.
+/// The properties by which findings are grouped into the entries of a draft.
 #[derive(PartialEq)]
 struct DraftKey<'a> {
     requirement: &'a str,

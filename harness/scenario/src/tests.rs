@@ -53,7 +53,7 @@ fn requirements_on_a_proxy_are_de_facto() {
     assert_eq!(severity("hydra.upstream.lost"), Severity::Note);
 }
 
-/// Finds the ids in the sources that no catalogue contains. The ids `iut.*` are constants of the judge.
+/// Finds the ids that occur in the sources but in no catalogue. The ids `iut.*` are constants of the judge.
 #[test]
 fn sources_cite_only_existing_requirements() {
     let catalogue = suite::embedded_catalogue().unwrap();

@@ -28,7 +28,7 @@ const MAX_WORDS_LENGTH: usize = 300;
 const MAX_OUTPUT_LINES: usize = 40;
 /// Maximum number of causes in the index, so that the index fits on a screen.
 const MAX_INDEXED_CAUSES: usize = 20;
-/// Maximum number of scenarios listed as showing the same cause.
+/// Maximum number of scenarios that are listed for a cause.
 const MAX_OTHER_SCENARIOS: usize = 50;
 /// Maximum number of rows of a table.
 const MAX_ROWS: usize = 5000;

@@ -71,7 +71,7 @@ pub enum Occasion {
     SpawnedRound(u64),
     /// When several messages arrived in one read.
     Burst,
-    /// When requests from several processes arrived at the same time, for all but the first.
+    /// For every request except the first, when requests from several processes arrived at the same time.
     Together,
     /// After a pause in the scenario.
     Late,

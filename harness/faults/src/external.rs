@@ -9,7 +9,7 @@ use super::dialects::Dialects;
 pub struct ExternalKill {
     /// The dialect.
     pub dialect: Dialects,
-    /// The scenario that finds the fault; `None` stands for any scenario about one of the requirements.
+    /// The scenario that finds the fault; `None` if it may be an arbitrary scenario about one of the requirements.
     pub scenario: Option<&'static str>,
     /// A finding must cite one of these requirements.
     pub requirements: &'static [&'static str],

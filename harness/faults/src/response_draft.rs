@@ -96,7 +96,7 @@ impl ResponseDraft {
         self.set(name, value);
     }
 
-    /// Removes the fields with these names or, with `keep`, all other fields.
+    /// Removes the fields with these names or, if `keep` is true, all other fields.
     pub(super) fn retain(&mut self, names: &[&str], keep: bool) {
         let keys: Vec<&str> = names.iter().map(|name| self.key(name)).collect();
         self.tuples.retain(|(key, _)| keys.iter().any(|k| k.as_bytes() == key) == keep);

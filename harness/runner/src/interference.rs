@@ -16,7 +16,7 @@ use pmi_judge::verdict::JudgedFinding;
 
 /// Maximum number of scenarios alongside which a failed scenario is played again.
 pub(crate) const MAX_NEIGHBOURS: usize = 3;
-/// Number of runs alongside other scenarios in which the failure must occur at least once.
+/// Number of initial runs alongside other scenarios. Further runs follow only if the failure occurs in one of them.
 const FIRST_ROUNDS: u32 = 4;
 /// Maximum number of runs alongside other scenarios.
 const MAX_ROUNDS: u32 = 16;

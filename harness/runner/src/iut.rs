@@ -95,7 +95,7 @@ impl Iut {
         }
     }
 
-    /// Plays one scenario, or returns the reason why it cannot be played.
+    /// Plays a scenario, or returns the reason why it cannot be played.
     pub(crate) fn play(
         &self,
         suite: &Suite,

@@ -46,7 +46,7 @@ fn set(variables: &mut ProcessVariables, name: &'static str, value: String) {
     variables.push((name, value));
 }
 
-/// The messages to a process that has requested a process manager (singleton init): lines with their newlines, or nothing.
+/// The messages to a process that has requested a process manager (singleton init): lines with their newlines, or empty.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SingletonMessages {
     /// The first message.

@@ -32,7 +32,7 @@ impl Edit {
         self.0.iter().all(|words| target.step(words, circumstances) == Ok(true))
     }
 
-    /// Returns the first step that a target does not have.
+    /// Returns the first step that a target does not support.
     pub(crate) fn unknown_step(self, target: &mut impl Editable) -> Option<VerbAndArguments> {
         let circumstances = Circumstances { size: 2, nodes: 1, use_count: 1, ..Circumstances::default() };
         self.0.iter().copied().find(|words| target.step(words, &circumstances).is_err())

@@ -98,8 +98,8 @@ impl AgentListener {
         reactor.add(&self.listener, source, WatchMode::Read)
     }
 
-    /// Creates an agent of a process group, and returns its path. `name` selects the kind of agent. On other machines, the agent already
-    /// exists.
+    /// Creates an agent for a process group, and returns the agent's path. `name` selects the kind of agent. On other machines, the agent
+    /// already exists.
     pub fn make_agent(&self, binary: &Path, name: &str, group: u32) -> io::Result<PathBuf> {
         if let Some(listener) = &self.network {
             return Ok(path_of_group(listener.agent(), group));
@@ -113,8 +113,8 @@ impl AgentListener {
         }
     }
 
-    /// Creates the agent of a rank, and returns its path: the quick agent if available. The full agent is next to it, and takes over if the
-    /// quick agent cannot do the work.
+    /// Creates the agent for a rank, and returns the agent's path: the quick agent if available. The full agent is next to it, and takes
+    /// over if the quick agent cannot do the work.
     pub fn make_rank(&self, full: &Path, quick: Option<&Path>, group: u32) -> io::Result<PathBuf> {
         let path = self.make_agent(quick.unwrap_or(full), rank::NAME, group)?;
         match quick {

@@ -18,7 +18,7 @@ pub const ID: &str = "__AFL_SHM_ID";
 /// Environment variable that contains the size of the shared memory, for programs with many edges.
 pub const SIZE: &str = "AFL_MAP_SIZE";
 
-/// Size of a map in bytes, which is more than the number of edges of a process manager. AFL++'s own maps have 65,536 bytes by default.
+/// Size of a map in bytes. A process manager has fewer edges. AFL++'s own maps have 65,536 bytes by default.
 const BYTES: usize = 1 << 20;
 const WORDS: usize = BYTES / size_of::<u64>();
 

@@ -196,8 +196,8 @@ impl ScenarioWriter {
         (format!("{} kvsname=${name}{}", escaped(before), escaped(after)), true)
     }
 
-    /// Writes a body as it is sent, but with variables instead of values that the server has chosen. Writes a body that the language cannot
-    /// express byte by byte. Also returns whether the body contains the job id.
+    /// Writes a body as it is sent, but with variables instead of values that the server has chosen. If the language cannot express the
+    /// tuples of the body, writes the body byte by byte. Also returns whether the body contains the job id.
     fn body(&mut self, p: Proc, body: &Decoded<'_>) -> (String, bool) {
         let jobid = self.group(p.group).name.clone();
         let rank = p.rank.to_string();

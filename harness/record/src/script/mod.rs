@@ -303,7 +303,7 @@ mod tests {
     use super::*;
     use pmi_judge::event::Bytes;
 
-    /// Returns the scenario for the messages of two ranks, without its head.
+    /// Returns the body of the scenario for the messages of two ranks.
     fn body(lines: &[&str], exits: &[(u32, Exit)]) -> String {
         let mut whats = vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
         for line in lines {

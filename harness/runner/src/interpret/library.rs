@@ -28,7 +28,7 @@ use super::walk::{Fragments, Position, walk};
 use crate::party::library::{Library, LibraryParty};
 use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
-/// Plays one scenario against a library.
+/// Plays a scenario against a library.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ impl Interpreter<'_> {
     fn run_calls(&mut self, fragments: Fragments<'_>) -> Result<(), EarlyEnd> {
         let scenario = self.scenario;
         walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))?;
-        // Processes that are still running must end now.
+        // Processes that are still running have no more steps, so they must exit.
         for rank in 0..scenario.ranks {
             let p = Proc { group: 0, rank };
             let calls = self.recorder.judge.library();
@@ -181,8 +181,8 @@ impl Interpreter<'_> {
         if self.recorder.judge.is_over(p) {
             return Ok(());
         }
-        // Calls that other ranks have begun must return or block first, so that the result does not depend on their speed. For processes
-        // under a launcher, only a timeout can show that they block.
+        // Calls that other ranks have begun must return or block first, so that the result does not depend on the speed of the ranks. For
+        // processes under a launcher, only a timeout can show that they block.
         let wait = if self.manager()?.launched { self.limits.silence } else { self.limits.step };
         for rank in (0..self.scenario.ranks).filter(|rank| *rank != p.rank) {
             let other = Proc { rank, ..p };

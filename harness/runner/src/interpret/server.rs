@@ -29,7 +29,7 @@ const LAST_EVENTS_TIME: Duration = Duration::from_millis(100);
 /// nothing indicates this in advance.
 const RUNNING_JOB_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Plays one scenario against a launched party. `fragments` finds the fragments that the scenario uses. Records [`EventKind::Launched`]
+/// Plays a scenario against a launched party. `fragments` finds the fragments that the scenario uses. Records [`EventKind::Launched`]
 /// first.
 pub fn play(
     scenario: &Scenario,

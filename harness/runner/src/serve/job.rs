@@ -36,7 +36,7 @@ const MAX_LAST_READS: usize = 64;
 /// Time for requests to gather, for faults that show when several requests arrive at the same time.
 const GATHERING_TIME: Duration = Duration::from_micros(300);
 
-/// A source of events: signals, or a process by its index.
+/// A source of events. A process is identified by its index.
 #[derive(Debug, Clone, Copy)]
 enum JobSource {
     Signals,
@@ -122,7 +122,7 @@ pub(crate) struct Job<H> {
     launcher: Launcher,
     reactor: Reactor<JobSource>,
     signals: Option<StopSignals>,
-    /// The listener for processes that connect themselves.
+    /// The listener for processes that open their own connections.
     listener: Option<Listener>,
     processes: Vec<JobProcess>,
     groups: Vec<JobGroup>,

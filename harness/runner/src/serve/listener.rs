@@ -35,7 +35,7 @@ pub(super) struct Listener {
     /// The listening socket; `None` if this process connects to the process that has requested a process manager.
     listener: Option<TcpListener>,
     /// The socket for programs that a process has started as its process manager. `managers` contains the programs that have reported on
-    /// this socket, by the numbers of the connections that they have passed on.
+    /// this socket, each with the number of the connection that it has passed on.
     agent_listener: Option<AgentListener>,
     managers: Vec<(u64, Channel)>,
     pending: Vec<PendingConnection>,

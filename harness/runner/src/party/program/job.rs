@@ -32,7 +32,7 @@ const IDLE_CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration:
 const SETTLE_TIME: Duration = Duration::from_millis(10);
 /// Maximum duration of a job, in multiples of the maximum time without events.
 const MAX_JOB_FACTOR: u32 = 24;
-/// Maximum number of events of a job. A program that exceeds it repeats its requests forever.
+/// Maximum number of events in a job. A program that exceeds this number is assumed to repeat its requests forever.
 const MAX_EVENTS: usize = 100_000;
 /// Minimum number of bytes that a program prints between two messages for its output to count as a flood and not as a progress report.
 const OUTPUT_FLOOD: usize = 1 << 16;

@@ -84,7 +84,7 @@ impl Store {
         }
     }
 
-    /// Puts a pair. Returns whether it was new and accepted, or the action that ends the job.
+    /// Puts a pair. Returns true if the pair was new and was accepted. Returns an error if the job must end instead.
     pub(super) fn put(&mut self, group: GroupId, key: &[u8], value: &[u8]) -> Result<bool, StoreResult> {
         let mut line = b"cmd=put kvsname=".to_vec();
         line.extend(self.kvsname(group));

@@ -74,7 +74,7 @@ struct ProxyConnection {
 #[derive(Debug, Default)]
 struct UpstreamGroup {
     kvsname: Vec<u8>,
-    /// Pairs put since the last barrier, which the proxies have not received yet.
+    /// Pairs that were put since the last barrier, and that the proxies have not received yet.
     unsent_pairs: Vec<(Vec<u8>, Vec<u8>)>,
     barriers: Vec<Barrier>,
     /// Processes in a fence, in order of arrival.
@@ -538,7 +538,7 @@ impl Upstream {
         }
     }
 
-    /// Carries out the results from the store. `reply` sends the responses to clients.
+    /// Acts on the results from the store. `reply` sends the responses to clients.
     fn answer(&mut self, answers: Vec<StoreResult>, reply: impl Fn(&mut Self, Vec<u8>)) {
         let mut answers = VecDeque::from(answers);
         while let Some(answer) = answers.pop_front() {

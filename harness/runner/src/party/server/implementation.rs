@@ -147,7 +147,7 @@ pub fn parse_capability(word: &str) -> Result<Capability, ImplementationError> {
 /// Programs that run the program given in their arguments.
 const WRAPPERS: [&str; 8] = ["env", "exec", "nice", "nohup", "setsid", "stdbuf", "taskset", "timeout"];
 
-/// Interpreters of scripts, by the beginning of their names.
+/// Script interpreters, by the beginning of their names.
 const INTERPRETERS: [&str; 7] = ["python", "perl", "ruby", "node", "sh", "bash", "dash"];
 
 /// Returns the name of the program that a command runs: the script of an interpreter, or the program of a wrapper.

@@ -1,4 +1,4 @@
-//! Generates constants for the ids of requirements, and for the rules that requirements from several standards share. The compiler
+//! Generates constants for the ids of requirements, and for the rules that are shared by requirements from several standards. The compiler
 //! therefore catches misspelled ids.
 
 use std::collections::BTreeMap;

@@ -145,7 +145,7 @@ pub(crate) fn mask(seen: &str) -> String {
     shape
 }
 
-/// Returns the key that findings with the same cause share in addition to their requirement: the location of a crash, otherwise the
+/// Returns the key that, in addition to the requirement, is equal for findings with the same cause: the location of a crash, otherwise the
 /// observed text.
 pub fn key(finding: &Finding) -> String {
     if finding.requirement != NO_CRASH {

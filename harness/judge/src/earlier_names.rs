@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::finding::Finding;
 use crate::monitor::NameRequest;
 
-/// Maximum number of names that are stored. After a campaign has published more names, a lookup may find any name.
+/// Maximum number of names that are stored. After a campaign has published more names, a lookup of any name may succeed.
 const MAX_NAMES: usize = 100_000;
 
 /// Names that earlier jobs may have left published, each with the number of publish requests since it was last known to be withdrawn.

@@ -27,7 +27,7 @@ pub fn matches(symptom: &str, finding: &Finding) -> bool {
     same_signal && same_function && finding.seen.contains(recorded.before)
 }
 
-/// Returns the part that the symptoms of several findings share, if it is long enough to identify them.
+/// Returns the part that is common to the symptoms of several findings, if this part is long enough to identify the findings.
 pub fn common_symptom<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<String> {
     let mut all: Vec<String> = findings.into_iter().map(of).collect();
     all.sort_unstable();

@@ -58,7 +58,7 @@ impl Step {
         }
     }
 
-    /// Returns the requirements that the outcomes of the step and the step itself cite.
+    /// Returns the requirements that are cited by the outcomes of the step and by the step itself.
     pub fn citations(&self) -> impl Iterator<Item = &Spanned<String>> {
         let outcomes: &[Alternative] = match &self.action {
             StepAction::OneOf(outcomes) => outcomes,

@@ -145,8 +145,8 @@ pub(crate) fn mask(seen: &str) -> String {
     shape
 }
 
-/// Returns the key that, in addition to the requirement, is equal for findings with the same cause: the location of a crash, otherwise the
-/// observed text.
+/// Returns the key that, in addition to the requirement, is equal for findings with the same cause: for a crash, its location or the failed
+/// assertion; otherwise, the observed text.
 pub fn key(finding: &Finding) -> String {
     if finding.requirement != NO_CRASH {
         return shape(finding);

@@ -354,7 +354,7 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
                     let mapping = format!("PMI_process_mapping={}", mapping.escape_ascii());
                     DoctorStep::works(feature, mapping)
                 }
-                None => DoctorStep::works(feature, "started; PMI_process_mapping is missing"),
+                None => DoctorStep::works(feature, "the processes started, but PMI_process_mapping is missing"),
             }
         }
         Err(why) => DoctorStep::odd(feature, why.to_string()).with(
@@ -500,7 +500,7 @@ pub fn of_program(prober: Prober<'_>, ranks: u32) -> Examination {
         (Some(Exit::Code(0)), Some(finding)) => DoctorStep::odd("end", format!("exit status 0; {finding}"))
             .with("the implementation can be tested; the run will report this finding"),
         (end, finding) => {
-            let end = end.map_or_else(|| "the program did not end".to_owned(), |end| end.to_string());
+            let end = end.map_or_else(|| "the program did not exit".to_owned(), |end| end.to_string());
             let finding = finding.map(|finding| format!("; {finding}")).unwrap_or_default();
             DoctorStep::fails("end", format!("{end}{finding}{}", printed(&outcome.events))).with(
                 "the program must exit with status 0 under an ordinary server; only then can unusual cases be tested",

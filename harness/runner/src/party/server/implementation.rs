@@ -571,7 +571,7 @@ impl Implementation {
     pub fn capacity_problem(&self, ranks: u32, nodes: u32) -> Option<String> {
         if self.connection_method == ConnectionMethod::Singleton && ranks > 1 {
             return Some(
-                "several processes needed, but a singleton is alone in its group (--connection singleton)"
+                "several processes are needed, but a singleton is alone in its group (--connection singleton)"
                     .to_owned(),
             );
         }
@@ -579,10 +579,10 @@ impl Implementation {
             return Some(format!("no command for {nodes} nodes (--server-nodes)"));
         }
         if let Some(most) = self.max_ranks.filter(|most| ranks > *most) {
-            return Some(format!("{ranks} processes needed, more than --max-ranks {most} allows"));
+            return Some(format!("{ranks} processes are needed, but --max-ranks allows only {most}"));
         }
         let most = self.max_nodes.filter(|most| nodes > *most)?;
-        Some(format!("{nodes} nodes needed, more than --max-nodes {most} allows"))
+        Some(format!("{nodes} nodes are needed, but --max-nodes allows only {most}"))
     }
 
     /// Returns the option that makes the launcher offer the wire protocol, if that option is known and the command lacks it.

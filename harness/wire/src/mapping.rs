@@ -110,7 +110,7 @@ impl ProcessMapping {
     ///
     /// # Errors
     ///
-    /// Returns an error if the blocks cover no ranks, or reach nodes with ids of 2^32 and above before `size` ranks.
+    /// Returns an error if the blocks cover no ranks, or if they reach a node id of 2^32 or more before they cover `size` ranks.
     pub fn expand_wrapping(&self, size: u32) -> Result<Vec<u32>, TooFewRanks> {
         let covered = self.covered();
         let cut = self.blocks.iter().any(|block| block.usable_nodes() < block.nodes);

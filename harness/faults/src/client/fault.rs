@@ -23,7 +23,7 @@ pub struct ClientFault {
 pub type ClientVariation = ClientFault;
 
 impl ClientFault {
-    /// Returns the session with the change of this entry.
+    /// Returns the plain session with this entry's change.
     pub fn session(&self) -> ClientSession {
         let mut session = self.plain.session();
         self.edit.apply(&mut session, &Circumstances::default());

@@ -292,7 +292,7 @@ api! {
         }
     }
 
-    /// Gets an attribute of this node that is a list of integers.
+    /// Gets an attribute of this node whose value is a list of integers.
     fn PMI2_Info_GetNodeAttrIntArray(
         name: *const c_char,
         array: *mut c_int,
@@ -326,7 +326,7 @@ api! {
         }
     }
 
-    /// Gets an attribute of the job that is a list of integers.
+    /// Gets an attribute of the job whose value is a list of integers.
     fn PMI2_Info_GetJobAttrIntArray(
         name: *const c_char,
         array: *mut c_int,

@@ -219,7 +219,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
             let of = |tid| fs::read(format!("/proc/{pid}/task/{tid}/environ")).ok();
             return procfs::threads(pid).ok()?.filter_map(of).find(|env| !env.is_empty());
         }
-        // The kernel sets the address of the program's code last.
+        // The kernel sets the address of the program's code last, so a process without this address is still starting.
         let is_starting = stat.field(26) == Some("0");
         let (start, end): (usize, usize) = (stat.number(50)?, stat.number(51)?);
         let now = (env.len(), start, end);

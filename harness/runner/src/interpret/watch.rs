@@ -16,7 +16,7 @@ use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 /// Minimum time for the processes of a job to report.
 const MIN_START_TIME: Duration = Duration::from_secs(5);
 
-/// Time without events after which the runner gives up on a job that does not end. Processes that were ordered to end do so with a short
+/// Time without events after which the runner gives up on a job that does not end. Processes that were ordered to exit do so after a short
 /// delay.
 const SETTLE_TIME: Duration = Duration::from_millis(150);
 

@@ -209,7 +209,8 @@ impl ProgramServer for Script {
     }
 }
 
-/// Returns a prefix for a job's kvsnames that no other running job uses, because MPI libraries derive the names of shared memory from it.
+/// Returns a prefix for a job's kvsnames. No other running job uses it, because MPI libraries derive the names of shared memory from
+/// kvsnames.
 fn prefix() -> String {
     static JOB_COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{}{:03x}", unique_prefix(), JOB_COUNT.fetch_add(1, Ordering::Relaxed) & 0xfff)

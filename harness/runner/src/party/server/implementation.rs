@@ -43,7 +43,7 @@ pub struct Implementation {
     pub(super) command: Vec<String>,
     /// The command for several nodes, which also contains `{nodes}` or `{hosts}`.
     pub(super) command_nodes: Option<Vec<String>>,
-    /// A bare proxy, which [`Implementation::play_upstream`] completes.
+    /// The path of a bare proxy. [`Implementation::play_upstream`] completes the command.
     proxy: Option<PathBuf>,
     /// The dialect of the proxy's upstream protocol.
     family: Option<Family>,
@@ -686,7 +686,7 @@ pub fn with_ranks(command: &str) -> String {
     words.join(" ")
 }
 
-/// Rejects a launcher's command that already contains the number of processes, which the runner adds.
+/// Rejects a launcher's command that already contains the number of processes, because the runner adds this number.
 fn check_count_option(words: &[String], label: &str) -> Result<(), ImplementationError> {
     let Some(at) = words.iter().position(|word| is_count(word)) else { return Ok(()) };
     if has_placeholder(words, "{ranks}") {

@@ -576,7 +576,7 @@ impl ServerParty {
         self.ranks.get(&proc).is_some_and(|rank| rank.relayed.is_some())
     }
 
-    /// Handles an agent that relays: it reports the actions of the process manager.
+    /// Handles the reports from an agent that relays. The reports describe the actions of the process manager.
     fn receive_from_relay(&mut self, proc: Proc) {
         let Some(RankState {
             control,

@@ -57,7 +57,7 @@ struct Profile {
     /// The version, for deviations that depend on it.
     #[serde(default, deserialize_with = "version")]
     version: Option<semver::Version>,
-    /// A command that prints the installed version. Deviations of other versions are ignored.
+    /// A command that prints the installed version. Deviations that are recorded for other versions are ignored.
     version_from: Option<String>,
     /// The file of deviations, relative to the profile.
     deviations: Option<PathBuf>,

@@ -48,6 +48,8 @@ pub(crate) struct ProcessConnection {
     pub(crate) ended: bool,
     /// True if the process has requested an abort of its process group.
     pub(crate) requested_abort: bool,
+    /// True if the process has written to its connection.
+    pub(crate) has_sent: bool,
     /// The numbers of the proxy's requests that steps have consumed. Empty for a process that is not a proxy.
     pub(crate) consumed: Vec<u64>,
 }
@@ -77,12 +79,36 @@ struct PartialSpawnRequest {
     open: bool,
 }
 
+/// The sizes that the processes of a spawned group received.
+#[derive(Debug, Default)]
+pub(crate) struct ReportedSizes {
+    /// The requested size, and the size that resulted from the reports, if there are any.
+    requested_and_agreed: Option<(u32, u32)>,
+    /// Number of reports.
+    reports: u32,
+}
+
+impl ReportedSizes {
+    /// Adds a report to a group whose size is `size`, and returns the resulting size. RFC 13, PMI_Spawn_multiple: a server may start fewer
+    /// processes than requested. If the processes receive different sizes, or if there are more of them, returns the requested size.
+    pub(crate) fn record(&mut self, size: u32, reported: Option<u32>) -> u32 {
+        let requested = self.requested_and_agreed.map_or(size, |(requested, _)| requested);
+        let accepted = reported.filter(|accepted| (1..=requested).contains(accepted)).unwrap_or(requested);
+        let agreed = self.requested_and_agreed.is_none_or(|(_, before)| before == accepted);
+        self.reports += 1;
+        let size = if agreed && self.reports <= accepted { accepted } else { requested };
+        self.requested_and_agreed = Some((requested, size));
+        size
+    }
+}
+
 /// The processes and process groups of a scenario, and the messages that no step has consumed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     connections: BTreeMap<Proc, ProcessConnection>,
     /// The size of each process group, by the number of the group.
     sizes: BTreeMap<u32, u32>,
+    reported_sizes: BTreeMap<u32, ReportedSizes>,
     /// Number of requested groups.
     groups: u32,
     spawn: PartialSpawnRequest,
@@ -146,25 +172,20 @@ impl Conversation {
             }
             EventKind::Started { proc, env, args, bad_fd } => {
                 self.unconnected |= bad_fd.is_some();
-                let known = self.size(proc.group);
                 let link = self.link(*proc);
                 link.started = true;
                 link.env = env.clone().into_iter().collect();
                 link.args.clone_from(args);
                 let reported = env.get("PMI_SIZE").and_then(|size| size.parse().ok());
-                if let Some(size) = reported.filter(|size| proc.group != 0 && *size <= known) {
-                    self.sizes.insert(proc.group, size);
-                }
+                self.record_size(*proc, reported);
             }
             EventKind::Greeted { proc, response: received, .. } => {
-                let known = self.size(proc.group);
-                if let Some(greeting) =
-                    Greeting::parse(&received.0).ok().filter(|g| proc.group != 0 && g.size <= known)
-                {
-                    self.sizes.insert(proc.group, greeting.size);
-                }
+                self.record_size(*proc, Greeting::parse(&received.0).ok().map(|greeting| greeting.size));
             }
-            EventKind::ToServer { proc, .. } => self.read_messages(seq, *proc, messages),
+            EventKind::ToServer { proc, .. } => {
+                self.link(*proc).has_sent = true;
+                self.read_messages(seq, *proc, messages);
+            }
             EventKind::FromServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
                 self.read_messages(seq, *proc, messages);
@@ -193,6 +214,13 @@ impl Conversation {
                 self.link(Proc::proxy(*proxy)).closed = true;
             }
             _ => {}
+        }
+    }
+
+    /// Records the size that a process received, if it belongs to a spawned group.
+    fn record_size(&mut self, p: Proc, reported: Option<u32>) {
+        if let Some(size) = self.sizes.get_mut(&p.group).filter(|_| p.group != 0 && reported.is_some()) {
+            *size = self.reported_sizes.entry(p.group).or_default().record(*size, reported);
         }
     }
 

@@ -122,6 +122,12 @@ fn format_line(line: &[u8]) -> String {
 
 const CONNECTION_END: &str = "the end of the connection";
 
+/// Requirements about the rank that a process received.
+const RANK_REQUIREMENTS: [&str; 2] = [ids::RFC13_ENV_PMI_RANK, ids::PMI_PORT_RANK];
+
+/// Requirements about the size that a process received.
+const SIZE_REQUIREMENTS: [&str; 2] = [ids::RFC13_ENV_PMI_SIZE, ids::PMI_PORT_SIZE];
+
 /// Formats arguments, each within quotes.
 fn quote_each(args: &[Bytes]) -> String {
     args.iter().map(|arg| quote_bytes(&arg.0)).collect::<Vec<_>>().join(" ")
@@ -669,11 +675,7 @@ impl Judge {
         }
         if p.group != 0 {
             // A process of the group received a wrong rank. This has been reported, and explains why another process seems to be missing.
-            if self
-                .monitor_findings
-                .iter()
-                .any(|f| f.proc.is_some_and(|of| of.group == p.group) && is_about_rank(f))
-            {
+            if self.has_group_finding(p.group, &RANK_REQUIREMENTS) {
                 self.expectation_state = ExpectationState::Broken;
                 return;
             }
@@ -837,6 +839,15 @@ impl Judge {
     ) {
         match next {
             StepInput::End => self.report_broken(Some(p), cites, expected, CONNECTION_END),
+            // A process of the group received a wrong rank or size. This explains why no step has sent a request from this process.
+            StepInput::Silence(..)
+                if self.conversation.find(p).is_none_or(|link| !link.has_sent)
+                    && [RANK_REQUIREMENTS, SIZE_REQUIREMENTS]
+                        .iter()
+                        .any(|of| self.has_group_finding(p.group, of)) =>
+            {
+                self.expectation_state = ExpectationState::Broken;
+            }
             // The monitor reports first, because it knows which request is unanswered.
             StepInput::Silence(proof, waited) if unanswered => {
                 self.hung = true;
@@ -844,6 +855,12 @@ impl Judge {
             }
             StepInput::Silence(..) | StepInput::Open | StepInput::Line(_) => {}
         }
+    }
+
+    /// Returns whether the monitor has reported that a process of a group breaks one of these requirements.
+    fn has_group_finding(&self, group: u32, requirements: &[&str]) -> bool {
+        let of_group = |f: &&Finding| f.proc.is_some_and(|of| of.group == group);
+        self.monitor_findings.iter().filter(of_group).any(|f| requirements.contains(&f.requirement.as_str()))
     }
 
     /// Reports that there was silence instead of the expected outcome.
@@ -978,11 +995,6 @@ enum StepInput {
 fn is_about_form(finding: &Finding) -> bool {
     let id = &finding.requirement;
     id == ids::RFC13_WIRE_TUPLES || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
-}
-
-/// Returns whether a finding is about the rank that a process received.
-fn is_about_rank(finding: &Finding) -> bool {
-    [ids::RFC13_ENV_PMI_RANK, ids::PMI_PORT_RANK].contains(&finding.requirement.as_str())
 }
 
 /// Describes the outcomes that break no requirement.
@@ -1352,6 +1364,38 @@ mod tests {
         };
         assert_eq!(found(0), Vec::<String>::new());
         assert_eq!(found(1), ["rfc13.env.pmi-rank"]);
+    }
+
+    /// A server starts a separate group of one process for each of the two programs.
+    #[test]
+    fn group_in_pieces_keeps_the_requested_size() {
+        let child = |rank| Proc { group: 1, rank };
+        let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("PMI_SPAWNED", "1")];
+        let kind = answer("cmd=appnum");
+        let waits = Expectation { proc: Some(child(1)), cites: "rfc13.appnum.value".into(), kind };
+        let request = format!("0 > {}", spawn(2, "argcnt=0\npreput_num=0\ninfo_num=0\nendcmd"));
+        let whats = [
+            event(&request),
+            event("0 < cmd=spawn_result rc=0"),
+            started(child(0), &env),
+            started(child(1), &env),
+            EventKind::Expected(Box::new(waits)),
+            EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 },
+            EventKind::NoResponse { proc: child(1), proof: SilenceProof::Idle },
+        ];
+        let mut judge = Judge::new(PartyKind::Server, Vec::new());
+        let events = numbered([launched(1, 1)].into_iter().chain(events(&INITS[0])).chain(whats));
+        events.iter().for_each(|event| judge.observe(event));
+        assert_eq!((judge.size(1), judge.expectation_state()), (2, ExpectationState::Broken));
+        let found = judge.finish(events).findings;
+        let found: Vec<_> = found.iter().map(|f| (&*f.requirement, &*f.expected)).collect();
+        assert_eq!(
+            found,
+            [
+                (ids::RFC13_ENV_PMI_SIZE, "PMI_SIZE=2"),
+                (ids::RFC13_ENV_PMI_RANK, "each of the 2 processes has a unique PMI_RANK from 0 to 1")
+            ]
+        );
     }
 
     const ENV: [(&str, &str); 3] = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];

@@ -16,6 +16,7 @@ use super::unspecified::Unspecified;
 use crate::Severity;
 use crate::bytes::Bytes;
 use crate::connections::Connections;
+use crate::conversation::ReportedSizes;
 use crate::finding::{Finding, PartyKind};
 use crate::kvs::{KnownPuts, Kvs};
 use crate::lookup_cache::LookupCache;
@@ -231,9 +232,7 @@ impl MonitoredRank {
 #[derive(Debug, Default)]
 pub(super) struct MonitoredGroup {
     pub(super) size: u32,
-    /// The requested size and the reported size. The reported size is the size that the group's processes received, or the requested size
-    /// if they received different sizes. `None` until a process has reported the size that it received.
-    pub(super) requested_and_reported: Option<(u32, u32)>,
+    pub(super) reported_sizes: ReportedSizes,
     /// The number of requested nodes or, if larger, the number of nodes that the group's processes report.
     pub(super) nodes: u32,
     /// The number of processes in the group that spawned this group; 0 for the first group.
@@ -292,14 +291,9 @@ impl MonitoredGroup {
         self.size = u32::try_from(processes).ok().filter(|_| processes <= MAX_PROCESSES).unwrap_or(0);
     }
 
-    /// Records the size that a process of a spawned group received, and returns the size of the group. RFC 13, PMI_Spawn_multiple: a server
-    /// may start fewer processes than requested. If the processes receive different sizes, returns the requested size.
+    /// Records the size that a process of a spawned group received, and returns the size of the group.
     pub(super) fn record_size(&mut self, reported: Option<u32>) -> u32 {
-        let requested = self.requested_and_reported.map_or(self.size, |(requested, _)| requested);
-        let accepted = reported.filter(|accepted| (1..=requested).contains(accepted)).unwrap_or(requested);
-        let agreed = self.requested_and_reported.is_none_or(|(_, before)| before == accepted);
-        self.size = if agreed { accepted } else { requested };
-        self.requested_and_reported = Some((requested, self.size));
+        self.size = self.reported_sizes.record(self.size, reported);
         self.size
     }
 

@@ -130,6 +130,8 @@ fn wrong_size_of_one_process_does_not_affect_others() {
     assert_eq!(group(&[2, 3, 3]), [2, 3, 3]);
     assert_eq!(group(&[3, 2, 3]), [3, 3, 3]);
     assert_eq!(group(&[9, 3]), [3, 3]);
+    // More processes start than the size permits.
+    assert_eq!(group(&[1, 1]), [1, 3]);
 }
 
 #[test]

@@ -27,6 +27,9 @@ use pmi_scenario::suite::Suite;
 /// Maximum number of events in a short scenario. Longer scenarios repeat an operation up to hundreds of times.
 const MAX_SHORT_SCENARIO: usize = 250;
 
+/// Maximum number of variations that a server has at once.
+const VARIATIONS_AT_ONCE: usize = 8;
+
 /// The findings of one scenario.
 #[derive(Debug, Clone, Serialize)]
 pub struct KillResult {
@@ -268,17 +271,8 @@ fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
     suite.testing(ImplementationKind::Server).map(Arc::as_ref).filter(played)
 }
 
-fn collect_findings(
-    suite: &Suite,
-    scenarios: &[&Scenario],
-    behaviour: &Behaviour,
-    limits: ScenarioLimits,
-) -> Vec<KillResult> {
-    scenarios.iter().filter_map(|s| found(suite, s, play_scenario(suite, s, behaviour, limits).0)).collect()
-}
-
 /// Plays the suite against `faults` and `variations`, on `jobs` threads. Unless `all` is true, a fault is played only until it is killed by
-/// a common rule of its dialects, and until each requirement that needs a fault is cited.
+/// a common rule of its dialects, and until each requirement that needs a fault is cited, and servers have several variations at once.
 pub fn run(
     suite: &Suite,
     faults: &[&'static Fault],
@@ -290,9 +284,7 @@ pub fn run(
     let limits =
         ScenarioLimits { step: Duration::from_secs(60), bytes: 16 << 20, ..ScenarioLimits::default() };
     let rehearsed = rehearse(suite, faults, variations, jobs, limits);
-    // The plain server, then each variation with its index among the rehearsed behaviours.
-    let entries = (faults.len()..).zip(variations.iter().copied()).map(Some);
-    let servers: Vec<Option<(usize, &'static Variation)>> = std::iter::once(None).chain(entries).collect();
+    let numbered: Vec<_> = (faults.len()..).zip(variations.iter().copied()).collect();
     let mut cases = in_parallel(faults.len(), jobs, |number| {
         let mut cases = FaultCase::of_dialects(&rehearsed, number, faults[number]);
         play_cases(suite, &mut cases, &faults[number].behaviour(), (all, &[]), limits);
@@ -320,9 +312,7 @@ pub fn run(
     };
     KillMatrix {
         scenarios: in_memory(suite).count(),
-        variations: in_parallel(servers.len(), jobs, |at| {
-            try_variation(suite, &rehearsed, servers[at], limits)
-        }),
+        variations: try_variations(suite, &rehearsed, &numbered, (all, jobs), limits),
         requirements_without_fault,
         shared_faults: results.iter().filter(dialects).count(),
         without_common_rule: results.iter().zip(faults).filter(is_unexplained).map(|(_, f)| f.name).collect(),
@@ -419,36 +409,82 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     }
 }
 
-/// Plays the scenarios in which a variation has an effect. `entry` contains the variation and its index among the rehearsed behaviours.
-/// Without a variation, every scenario is played against the plain server.
-fn try_variation(
+/// A variation, and the scenarios in which it must not be punished.
+struct VariationCase {
+    variation: &'static Variation,
+    behaviour: Behaviour,
+    /// For each rehearsed scenario, whether the variation has an effect there, and the server offers what the scenario needs.
+    applies: Vec<bool>,
+}
+
+impl VariationCase {
+    /// Creates a case. `number` is the index of the variation among the rehearsed behaviours.
+    fn new(
+        suite: &Suite,
+        rehearsed: &[RehearsedScenario<'_>],
+        number: usize,
+        variation: &'static Variation,
+        limits: ScenarioLimits,
+    ) -> Self {
+        let behaviour = variation.behaviour();
+        let config = Config { wrapper: behaviour.clone(), ..Config::default() };
+        let lacking = [Capability::Spawn, Capability::Names]
+            .map(|need| (need, crate::optional_operations::lacks(suite, need, &config, limits)));
+        let applies = |r: &RehearsedScenario<'_>| {
+            r.shows[number]
+                && variation.dialects.has(r.scenario.dialect.framing())
+                && !r.scenario.needs.iter().any(|need| lacking.contains(&(need.value, true)))
+        };
+        Self { variation, behaviour, applies: rehearsed.iter().map(applies).collect() }
+    }
+}
+
+/// Plays the suite against the plain server and against servers with variations, on `jobs` threads. Unless `all` is true, each server has
+/// several variations, and each variation is played alone only in the scenarios in which such a server has a finding.
+fn try_variations(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],
-    entry: Option<(usize, &'static Variation)>,
+    variations: &[(usize, &'static Variation)],
+    (all, jobs): (bool, usize),
     limits: ScenarioLimits,
-) -> VariationResult {
-    let (number, variation) = entry.unzip();
-    let behaviour = variation.map(Variation::behaviour).unwrap_or_default();
-    let config = Config { wrapper: behaviour.clone(), ..Config::default() };
-    let needs = [Capability::Spawn, Capability::Names];
-    let lacking: Vec<Capability> = needs
-        .into_iter()
-        .filter(|need| crate::optional_operations::lacks(suite, *need, &config, limits))
-        .collect();
-    let dialects = variation.map(|variation| variation.dialects).unwrap_or_default();
-    let served = |s: &&Scenario| {
-        dialects.has(s.dialect.framing()) && !s.needs.iter().any(|n| lacking.contains(&n.value))
-    };
-    let shown = rehearsed.iter().filter(|r| number.is_none_or(|number| r.shows.get(number) == Some(&true)));
-    let applicable: Vec<&Scenario> = shown.map(|r| r.scenario).filter(served).collect();
-    VariationResult {
-        name: variation.map_or("plain", |v| v.name),
-        description: variation.map_or("the unmodified reference server", |v| v.description),
-        findings: collect_findings(suite, &applicable, &behaviour, limits)
-            .into_iter()
-            .filter(|found| !is_advice(suite, found))
-            .collect(),
+) -> Vec<VariationResult> {
+    let cases = in_parallel(variations.len(), jobs, |at| {
+        let (number, variation) = variations[at];
+        VariationCase::new(suite, rehearsed, number, variation, limits)
+    });
+    let at_once = if all { 1 } else { VARIATIONS_AT_ONCE };
+    let findings = in_parallel(rehearsed.len(), jobs, |number| {
+        let punishment = |behaviour: &Behaviour| {
+            let scenario = rehearsed[number].scenario;
+            found(suite, scenario, play_scenario(suite, scenario, behaviour, limits).0)
+                .filter(|found| !is_advice(suite, found))
+        };
+        let applicable: Vec<usize> = (0..cases.len()).filter(|at| cases[*at].applies[number]).collect();
+        let groups = applicable.len().div_ceil(at_once);
+        let mut punished = Vec::new();
+        for group in 0..groups {
+            // Neighbours in the table concern the same part of the server, so they are in different groups.
+            let members = || applicable.iter().copied().skip(group).step_by(groups);
+            let together: Behaviour = members().map(|at| cases[at].variation).collect();
+            if punishment(&together).is_some() {
+                let alone = |at: usize| Some((at, punishment(&cases[at].behaviour)?));
+                punished.extend(members().filter_map(alone));
+            }
+        }
+        (punishment(&Behaviour::default()), punished)
+    });
+    let result = |name, description| VariationResult { name, description, findings: Vec::new() };
+    let mut plain = result("plain", "the unmodified reference server");
+    let mut results: Vec<_> =
+        cases.iter().map(|case| result(case.variation.name, case.variation.description)).collect();
+    for (of_plain, punished) in findings {
+        plain.findings.extend(of_plain);
+        for (at, found) in punished {
+            results[at].findings.push(found);
+        }
     }
+    results.insert(0, plain);
+    results
 }
 
 #[cfg(test)]

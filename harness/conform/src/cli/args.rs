@@ -652,7 +652,7 @@ pub(super) struct Mutants {
     /// Only faults and variations whose name contains or (with *) matches this
     #[arg(long, short, value_name = "PATTERN")]
     pub(super) filter: Vec<String>,
-    /// Print JSON, with every scenario that found something
+    /// Print JSON, with every scenario that found something, and play each variation alone
     #[arg(long)]
     pub(super) json: bool,
     /// List faults and variations without playing them

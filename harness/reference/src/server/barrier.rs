@@ -1,7 +1,8 @@
 //! The barrier of a process group, in every dialect.
 //!
-//! [`Server::fail_barrier`] releases the barrier after a rank has left: immediately, with a failure, if the rank has finalized or has never
-//! used PMI. [`Server::closed`] handles a rank that ends between init and finalize: the whole job is aborted.
+//! [`Server::fail_barrier`] releases the barrier with a failure as soon as a rank has left, that is, has finalized or has closed its
+//! connection before a successful init. [`Server::closed`] handles a connection that ends between init and finalize, or within a message:
+//! the process group is aborted. After an abort, processes in the barrier receive no response.
 
 use pmi_wire::Proc;
 
@@ -36,9 +37,10 @@ impl Server {
     ///
     /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not define these errors. A process that has finalized,
     /// or that has ended without PMI, will never enter. Without this rule, the other processes would wait forever. (A process that ends
-    /// between init and finalize aborts the whole program instead: see [`Server::closed`].)
+    /// between init and finalize aborts its process group instead: see [`Server::closed`].)
     pub fn fail_barrier(&mut self, group: GroupId) {
         self.fail_group_barriers(group);
+        // Another thread of a process may be waiting in the next barrier.
         while self.is_barrier_lost(group) {
             self.release_barrier(group, Err("a process has left the program"));
         }

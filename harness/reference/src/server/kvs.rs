@@ -1,7 +1,7 @@
 //! The keyval space: put and get, in every dialect.
 //!
 //! [`Server::put`] refuses a second put of the same key, and the first value stays. [`Server::get`] answers a get before the barrier
-//! immediately: with the value if it has been put, otherwise with a miss.
+//! immediately: with the value if it has been put, otherwise with a miss, that is, a response which states that the key was not found.
 
 use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX};
 use pmi_wire::{Framing, Proc};
@@ -14,7 +14,7 @@ impl Server {
     ///
     /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not define the
     ///   response to a second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", does not mention a second
-    ///   put; this server refuses it as well.
+    ///   put; this server refuses it as well. A put of a preput key or of the process mapping counts as a second put.
     /// * The pair can be read immediately. RFC 13 requires this only after a commit and the next barrier.
     pub(super) fn put(
         &mut self,
@@ -31,11 +31,11 @@ impl Server {
             return OperationResult::failed(why);
         }
         let kvs = &mut self.groups[from.group as usize].kvs;
-        let there = OperationResult::failed("key exists already");
+        let duplicate = OperationResult::failed("key exists already");
         match self.spaces.iter_mut().find(|other| !is_own && Some(&other.name[..]) == space) {
-            Some(other) if other.get(key).is_some() => return there,
+            Some(other) if other.get(key).is_some() => return duplicate,
             Some(other) => other.pairs.push((key.to_vec(), value.to_vec())),
-            None if kvs.contains_key(key) => return there,
+            None if kvs.contains_key(key) => return duplicate,
             None => drop(kvs.insert(key.to_vec(), value.to_vec())),
         }
         OperationResult::done()
@@ -45,7 +45,7 @@ impl Server {
     ///
     /// * RFC 13, "`PMI_KVS_Get`", and draft, "`PMI_KVS_Get`": returns the value of the key. A get before the barrier returns the value if
     ///   it has been put, and otherwise a miss. It never waits for a put. The standards leave this open, because they require visibility only
-    ///   after the barrier.
+    ///   after the barrier (RFC 13, "`PMI_KVS_Put`").
     /// * Draft: `srcid` is a hint, and a wrong hint must not change the result. This server ignores it.
     pub(super) fn get(&self, from: Proc, space: Option<&[u8]>, key: &[u8]) -> OperationResult {
         let value = match self.created_space(space) {

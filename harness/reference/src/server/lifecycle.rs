@@ -73,9 +73,9 @@ impl Server {
         answer.with("debugged", "FALSE").with("pmiverbose", "FALSE")
     }
 
-    /// Handles the end of a connection, which RFC 13 does not mention. If the process has not finalized, this server treats the end as a
-    /// protocol error, because the other processes might wait for this process forever. A program may end without ever using PMI, but then
-    /// no other process may wait for it in a barrier.
+    /// Handles the end of a connection, which RFC 13 does not mention. If the process is between init and finalize, or within a message,
+    /// this server treats the end as a protocol error, because the other processes might wait for this process forever. A process may also
+    /// end before its init, but then no other process may wait for it in a barrier.
     pub fn closed(&mut self, from: Proc) {
         if self.is_gone(from) {
             return;

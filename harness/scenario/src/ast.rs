@@ -699,6 +699,8 @@ pub enum Piece {
     Capture(String, ValueType),
     /// `<calc EXPR>`: the value of an expression, in decimal.
     Calc(Expr),
+    /// `<char EXPR>`: the visible ASCII character with this code.
+    Char(Expr),
     /// `<fill EXPR>`: EXPR bytes of a fixed pattern of letters and digits.
     Fill(Expr),
     /// `<junk EXPR>`: EXPR bytes of a fixed pseudo-random sequence over all byte values except LF.

@@ -511,7 +511,7 @@ impl Checker<'_> {
         match piece {
             Piece::Var(name) => self.check_use(name, span, place),
             Piece::Capture(name, _) => self.bind(name, span),
-            Piece::Calc(n) => self.expr(n, place),
+            Piece::Calc(n) | Piece::Char(n) => self.expr(n, place),
             Piece::Fill(n) | Piece::Junk(n) => {
                 self.expr(n, place);
                 if self.is_in_own_file()

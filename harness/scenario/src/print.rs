@@ -545,6 +545,7 @@ fn piece(piece: &Piece, place: QuotingContext) -> String {
         Piece::Var(name) => format!("${name}"),
         Piece::Capture(name, kind) => format!("${name}:{}", self::kind(kind)),
         Piece::Calc(n) => format!("<calc {}>", number(n)),
+        Piece::Char(n) => format!("<char {}>", number(n)),
         Piece::Fill(n) => format!("<fill {}>", number(n)),
         Piece::Junk(n) => format!("<junk {}>", number(n)),
         Piece::Cut => "<|>".into(),

@@ -213,6 +213,16 @@ impl Scope {
         }
     }
 
+    fn visible_char(&self, expr: &Expr) -> Result<u8, ScenarioError> {
+        let code = self.number(expr)?;
+        u8::try_from(code).ok().filter(u8::is_ascii_graphic).ok_or_else(|| {
+            self.calculation_error(
+                expr,
+                format!("{code} is not the code of a visible ASCII character (33 to 126)"),
+            )
+        })
+    }
+
     /// Attributes a failed calculation to the scenario, or to the implementation if it involves a captured value.
     fn calculation_error(&self, expr: &Expr, what: String) -> ScenarioError {
         fn names<'a>(expr: &'a Expr, found: &mut Vec<&'a str>) {
@@ -248,6 +258,7 @@ impl Scope {
                 Piece::Literal { bytes, .. } => last.extend_from_slice(bytes),
                 Piece::Var(name) => last.extend(self.var(name)?),
                 Piece::Calc(expr) => last.extend(self.number(expr)?.to_string().into_bytes()),
+                Piece::Char(expr) => last.push(self.visible_char(expr)?),
                 Piece::Fill(expr) => fill(self.length(expr)?, last),
                 Piece::Junk(expr) => junk(self.length(expr)?, last),
                 Piece::Cut => writes.push(Vec::new()),

@@ -227,7 +227,7 @@ pub(super) fn scan_message(text: &str, span: Span, diagnostics: &mut DiagnosticS
 /// The types that may occur in `<...>` and after `$name:`.
 const KINDS: &[&str] = &["uint", "int", "intlist", "word", "string", "mapping", "any"];
 const FORMS: &[&str] = &[
-    "sp", "tab", "|", "calc", "fill", "junk", "uint", "int", "intlist", "word", "string", "mapping", "empty",
+    "sp", "tab", "|", "calc", "char", "fill", "junk", "uint", "int", "intlist", "word", "string", "mapping", "empty",
     "any", "absent",
 ];
 
@@ -404,12 +404,13 @@ impl Scanner<'_> {
             }
             return;
         }
-        if matches!(word, "calc" | "fill" | "junk") {
+        if matches!(word, "calc" | "char" | "fill" | "junk") {
             let Some(number) = self.expr(inner + rest, argument) else { return };
             self.push(
                 start,
                 match word {
                     "calc" => Piece::Calc(number),
+                    "char" => Piece::Char(number),
                     "fill" => Piece::Fill(number),
                     _ => Piece::Junk(number),
                 },

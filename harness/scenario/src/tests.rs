@@ -983,6 +983,7 @@ fn body_with(text: &[u8]) -> Vec<Statement> {
         Piece::Var("kvs".into()),
         Piece::Capture("x".into(), ValueType::Word),
         Piece::Calc(number()),
+        Piece::Char(number()),
         Piece::Fill(number()),
         Piece::Junk(number()),
         Piece::Cut,

@@ -89,7 +89,7 @@ macro_rules! visitor {
         pub fn $template<'a>(visitor: &mut impl $name<'a>, template: &'a $($mut)? Template) {
             for piece in &$($mut)? template.pieces {
                 match piece {
-                    Piece::Calc(n) | Piece::Fill(n) | Piece::Junk(n) => visitor.expr(n),
+                    Piece::Calc(n) | Piece::Char(n) | Piece::Fill(n) | Piece::Junk(n) => visitor.expr(n),
                     Piece::Typed(ValueType::Uint(low, high)) | Piece::Capture(_, ValueType::Uint(low, high)) => {
                         low.$iter().for_each(|n| visitor.expr(n));
                         high.$iter().for_each(|n| visitor.expr(n));

@@ -191,6 +191,7 @@ fn reports_mistakes_in_scenarios(#[case] name: &str, #[case] text: &str) {
 #[case("nothing_selected", &["--memory", "--filter", "no-such-scenario"], 2)]
 #[case("one_filter_of_two", &["--memory", "--filter", "barrier/", "--filter", "inti/"], 2)]
 #[case("filter_of_another_side", &["--memory", "--filter", "client/plain"], 2)]
+#[case("filter_without_pmi2", &["--memory", "--dialect", "pmi-2", "--filter", "kvs/*"], 2)]
 #[case("filter_of_another_dialect", &["--server", "sh {ranks} {agent}", "--filter", "pmi2/init/*"], 2)]
 #[case("requirement_of_another_side", &["--memory", "--requirement", "rfc13.api.wire"], 2)]
 #[case("scenario_as_a_file", &["kvs/exchange[own-key]"], 2)]

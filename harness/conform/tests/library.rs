@@ -597,6 +597,16 @@ fn judges_library_under_a_process_manager() {
     }
 }
 
+/// A process manager that `--server` names does not vary its responses.
+#[test]
+fn variations_do_not_apply_under_a_process_manager() {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let is_varied = |s: &&Arc<Scenario>| s.name == "library/lawful[bytewise]";
+    let selected: Vec<_> = suite.testing(ImplementationKind::Library).filter(is_varied).cloned().collect();
+    let results = under_serve(&suite, &selected, own(Dialect::Pmi1), "");
+    assert_eq!(results.iter().map(|r| r.verdict).collect::<Vec<_>>(), [Verdict::NotApplicable]);
+}
+
 /// A scenario that expects all ranks on one node does not apply if a launcher spreads them.
 #[test]
 fn single_node_clique_requires_ranks_on_one_node() {

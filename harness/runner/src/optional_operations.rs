@@ -566,7 +566,9 @@ fn needs_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
             || matches!(&step.action, StepAction::Process(ProcessAction::Env(_, value)) if !removed(value))
     };
     let tested = !served && tests_wire(scenario);
-    !tested && (!served && scenario.ranks > 1 || suite.steps(&scenario.body).any(arranged))
+    let varied = !scenario.server_setup.variations.is_empty();
+    let needs_manager = if served { varied } else { scenario.ranks > 1 };
+    !tested && (needs_manager || suite.steps(&scenario.body).any(arranged))
 }
 
 /// Returns true if a scenario tests that a library supports the wire protocol.

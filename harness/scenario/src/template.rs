@@ -227,8 +227,8 @@ pub(super) fn scan_message(text: &str, span: Span, diagnostics: &mut DiagnosticS
 /// The types that may occur in `<...>` and after `$name:`.
 const KINDS: &[&str] = &["uint", "int", "intlist", "word", "string", "mapping", "any"];
 const FORMS: &[&str] = &[
-    "sp", "tab", "|", "calc", "char", "fill", "junk", "uint", "int", "intlist", "word", "string", "mapping", "empty",
-    "any", "absent",
+    "sp", "tab", "|", "calc", "char", "fill", "junk", "uint", "int", "intlist", "word", "string", "mapping",
+    "empty", "any", "absent",
 ];
 
 fn kind(name: &str) -> Option<ValueType> {

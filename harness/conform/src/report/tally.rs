@@ -185,8 +185,8 @@ pub(super) fn meaning(run: &Run) -> String {
 pub(super) struct RequirementTally<'a> {
     pub(super) requirement: &'a str,
     pub(super) severity: Severity,
-    /// True if valid input reaches the finding.
-    pub(super) valid_input: bool,
+    /// Number of scenarios in which valid input reaches the finding. They are the first in `scenarios`.
+    valid_input_count: usize,
     /// True if the scenarios passed when they were played again.
     pub(super) is_flaky: bool,
     /// The place of a crash, or else the signal. All crashes share a requirement but may have different causes.
@@ -216,7 +216,11 @@ impl RequirementTally<'_> {
     /// behaviour if the cause is a crash, and the other requirements that scenarios report.
     pub(super) fn name(&self) -> String {
         let what = self.crash.as_ref().map(|_| format!(": {}", text::clean(&self.first.1.finding.seen)));
-        let input = if self.valid_input { " (valid input)" } else { "" };
+        let input = match (self.valid_input_count, self.scenarios.len()) {
+            (0, _) => String::new(),
+            (valid, all) if valid == all => " (valid input)".to_owned(),
+            (valid, all) => format!(" (valid input in {valid} of {all})"),
+        };
         let special = name_special(&self.special);
         format!("{}{input}{}{special}", text::clean(self.requirement), what.unwrap_or_default())
     }
@@ -242,8 +246,9 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
     for cause in causes(results).into_iter().filter(|cause| cause.deviation.is_none()) {
         let Some(&first) = cause.findings.first() else { continue };
         let crash = (cause.requirement == NO_CRASH).then(|| key(&first.1.finding));
+        let (valid, other): (Vec<_>, Vec<_>) = cause.findings.iter().partition(|(_, j)| j.valid_input);
         let scenarios: Vec<&str> =
-            cause.findings.iter().map(|(result, _)| result.scenario.as_str()).collect();
+            valid.iter().chain(&other).map(|(result, _)| result.scenario.as_str()).collect();
         let is_same = |group: &&mut RequirementTally<'_>| {
             (group.requirement, group.severity, group.is_flaky)
                 == (cause.requirement, cause.severity, cause.is_flaky())
@@ -254,15 +259,20 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
             .then(|| (first.1.finding.seen.as_str(), scenarios.clone()));
         match groups.iter_mut().find(is_same) {
             Some(group) => {
-                let more = scenarios.iter().filter(|name| !group.scenarios.contains(name));
-                group.scenarios.extend(more.copied().collect::<Vec<_>>());
+                let is_new = |(name, _): &(&str, bool)| !group.scenarios.contains(name);
+                let marked = scenarios.iter().copied().zip((0..).map(|at| at < valid.len()));
+                for (name, is_valid) in marked.filter(is_new).collect::<Vec<_>>() {
+                    let at = if is_valid { group.valid_input_count } else { group.scenarios.len() };
+                    group.scenarios.insert(at, name);
+                    group.valid_input_count += usize::from(is_valid);
+                }
                 group.repeated.extend(repeated);
                 special.into_iter().for_each(|(id, times)| *group.special.entry(id).or_default() += times);
             }
             None => groups.push(RequirementTally {
                 requirement: cause.requirement,
                 severity: cause.severity,
-                valid_input: cause.is_valid_input(),
+                valid_input_count: valid.len(),
                 is_flaky: cause.is_flaky(),
                 crash,
                 first,

@@ -678,6 +678,8 @@ fn blocks_per_requirement_are_limited() {
     };
     run.results = (0..20).map(broken).collect();
     let text = rendered(&run, Format::Terminal);
+    let index = "FAIL rfc13.get.value (valid input in 1 of 20): 20 scenarios: a/18, a/0 and 18 more";
+    assert!(text.contains(index), "{text}");
     assert_eq!(text.matches("    seen  ").count(), 6, "{text}");
     assert_eq!(text.matches("    input     valid").count(), 1, "{text}");
     assert!(text.contains("14 more scenarios show the same causes"), "{text}");

@@ -187,10 +187,10 @@ impl Monitor {
             Framing::Lines => {
                 self.record_unknown(p);
                 let rule = line_request_rule(message, error);
-                self.client_error(p, rule, format!("an RFC 13 request ({error})"), seen);
+                self.client_error(p, rule, format!("an RFC 13 request, but {error}"), seen);
             }
             Framing::Frames => {
-                let expected = format!("a PMI-2 request ({error})");
+                let expected = format!("a PMI-2 request, but {error}");
                 // A process is not at fault if it merely repeats an unusable PMI_RANK.
                 let given = self.rank(p).rank_variable.as_deref().map(str::as_bytes);
                 let is_given = matches!(error, DecodeError::BadValue { key: "pmirank", .. })
@@ -224,19 +224,19 @@ impl Monitor {
         let line = message.text;
         let front = self.rank(p).pending.front().map(|pending| pending.row);
         self.rank(p).received_unsolicited |= front.is_none();
-        let of_rfc = || format!("an RFC 13 response ({error})");
+        let of_rfc = || format!("an RFC 13 response, but {error}");
         let (id, expected) = match error {
             // The value of a get extends to the end of the line, so an error there is an error in the value.
             DecodeError::Line(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
-                (ids::RFC13_ABNF_STRING, format!("spaces, tabs and visible characters ({error})"))
+                (ids::RFC13_ABNF_STRING, format!("spaces, tabs and visible characters, but {error}"))
             }
             DecodeError::Line(MessageError::BadByte { at, .. })
                 if key_at(line, *at) == Some(b"kvsname".as_slice()) =>
             {
-                (ids::RFC13_ABNF_WORD, format!("a kvsname of visible characters ({error})"))
+                (ids::RFC13_ABNF_WORD, format!("a kvsname of visible characters, but {error}"))
             }
             DecodeError::Line(_) => {
-                (ids::RFC13_WIRE_TUPLES, format!("a series of key=value tuples ({error})"))
+                (ids::RFC13_WIRE_TUPLES, format!("a series of key=value tuples, but {error}"))
             }
             DecodeError::NoCommand { .. } => {
                 (ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, "a response with a cmd".to_owned())
@@ -291,7 +291,7 @@ impl Monitor {
             // In a frame, only `rc` is checked.
             _ => ids::PMI2_COMMON_RC,
         };
-        let expected = format!("a PMI-2 response ({error})");
+        let expected = format!("a PMI-2 response, but {error}");
         self.server_error(p, requirement, expected, ObservationText::message(message.text));
     }
 

@@ -83,7 +83,7 @@ impl Monitor {
                     let expected = format!("the value {} and nothing after it", quote_bytes(alone));
                     return self.server_error(p, cite(ids::RFC13_GET_VALUE), expected, seen());
                 }
-                let expected = format!("{FORM} ({error})");
+                let expected = format!("{FORM}, but {error}");
                 return self.server_error(
                     p,
                     cite(mapping_rule(value, error.at)),

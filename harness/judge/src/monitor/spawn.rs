@@ -86,7 +86,7 @@ impl Monitor {
                 self.client_error(
                     p,
                     id,
-                    format!("an RFC 13 spawn request ({error})"),
+                    format!("an RFC 13 spawn request, but {error}"),
                     ObservationText::message(line),
                 );
             }

@@ -579,10 +579,10 @@ impl Implementation {
             return Some(format!("no command for {nodes} nodes (--server-nodes)"));
         }
         if let Some(most) = self.max_ranks.filter(|most| ranks > *most) {
-            return Some(format!("{ranks} processes are needed, but --max-ranks allows only {most}"));
+            return Some(format!("{ranks} processes are needed, but the limit is {most} (--max-ranks)"));
         }
         let most = self.max_nodes.filter(|most| nodes > *most)?;
-        Some(format!("{nodes} nodes are needed, but --max-nodes allows only {most}"))
+        Some(format!("{nodes} nodes are needed, but the limit is {most} (--max-nodes)"))
     }
 
     /// Returns the option that makes the launcher offer the wire protocol, if that option is known and the command lacks it.

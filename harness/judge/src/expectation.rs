@@ -304,12 +304,13 @@ impl Pattern {
             let why = message.error().map_or_else(|| MessageError::Empty.to_string(), ToString::to_string);
             return Err(Mismatch(why));
         }
-        // Clients ignore the value of a frame that reports a miss or a failure.
+        // Clients ignore the value of a frame that reports a miss or a failure. Only `<any>` matches it.
         let missed = framing == Framing::Frames
             && matches!(message.outcome(), Some(ResponseOutcome::Miss | ResponseOutcome::Failure));
         let mut captures = Captures::new();
         for (key, matcher) in &self.fields {
-            let unread = missed && matches!(key.as_str(), "value" | "port");
+            let is_any = matches!(matcher, Matcher::Typed(ResolvedType::Any));
+            let unread = missed && !is_any && matches!(key.as_str(), "value" | "port");
             let value = message.value(key).filter(|_| !unread);
             matcher.matches(framing, key, value.as_deref(), &mut captures)?;
         }

@@ -73,12 +73,18 @@ impl Monitor {
         let found = message.outcome() == Some(ResponseOutcome::Success);
         let (id, expected) = match message.field("port") {
             port if ports.is_empty() && found => {
+                let expected = format!("an error, since {} is not published", quote_bytes(name));
                 let id = match port {
                     Some(_) if self.unpublished.contains(name) => cite(message, rules::NAMES_WITHDRAWN),
-                    Some(_) => cite(message, [ids::RFC13_LOOKUP_PORT, ids::PMI2_COMMON_NAMES_MISS]),
+                    Some(_) => {
+                        // The standards leave the scope of names open, so another job may have published the name.
+                        let id = cite(message, [ids::RFC13_LOOKUP_PORT, ids::PMI2_COMMON_NAMES_MISS]);
+                        let seen = ObservationText::message(message.text);
+                        return self.find(PartyKind::Server, p, id, Some(Severity::Note), expected, seen);
+                    }
                     None => cite(message, rules::NAMES_MISS),
                 };
-                (id, format!("an error, since {} is not published", quote_bytes(name)))
+                (id, expected)
             }
             _ if ports.is_empty() => return,
             Some(port) if found && !ports.contains(&*port) => {

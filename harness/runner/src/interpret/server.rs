@@ -19,6 +19,10 @@ use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 /// Time in which an implementation that has hung may still exit on its own.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
+/// Number of writes of a message that the server can read one by one. Further writes may arrive together, because waiting for each byte of
+/// a long message would take too long.
+const MAX_SEPARATE_WRITES: usize = 24;
+
 /// Interval at which events are processed during a `wait` step.
 const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -144,6 +148,9 @@ impl Interpreter<'_> {
         for (index, bytes) in messages.into_iter().enumerate() {
             if index > 0 {
                 self.hold_back(p)?;
+            }
+            if (1..MAX_SEPARATE_WRITES).contains(&index) {
+                self.party.separate_writes();
             }
             self.recorder.record(EventKind::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
             self.party.send(p, &bytes);

@@ -45,6 +45,8 @@ pub trait Party {
     fn exit(&mut self, proc: Proc, status: u8);
     /// Makes the process kill itself with `signal`, and closes the runner's end of the connection.
     fn kill(&mut self, proc: Proc, signal: u8);
+    /// Waits for a short time until the server has read all previous writes, so that it reads the next write separately.
+    fn separate_writes(&mut self) {}
     /// Stops or continues the process. While it is stopped, nothing is read from its connection.
     fn pause(&mut self, _proc: Proc, _stops: bool) {}
     /// Waits for the next event, until the deadline. If a response may arrive, a server that only seems to wait is given more time.

@@ -919,6 +919,10 @@ impl Party for ServerParty {
         self.waits_elsewhere &= !may_go_on;
     }
 
+    fn separate_writes(&mut self) {
+        self.await_read(None);
+    }
+
     fn close(&mut self, proc: Proc) {
         self.await_read(Some(proc));
         self.break_silence();

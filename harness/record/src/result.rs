@@ -1,12 +1,14 @@
 //! The result of a recorded session, in the same form as that of a scenario.
 
+use std::collections::BTreeMap;
+
 use super::session::RecordedSession;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::verdict::{
     LOG_FORMAT, NEGOTIATED_DIALECT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict,
 };
 use pmi_judge::{PartyKind, Severity};
-use pmi_scenario::requirement::Catalogue;
+use pmi_scenario::requirement::{Catalogue, Level};
 
 /// The name of a session in reports.
 pub const NAME: &str = "session";
@@ -78,7 +80,8 @@ pub fn exit_code(result: &ScenarioResult) -> u8 {
     }
 }
 
-/// Returns the number of MUSTs that a party broke.
-pub fn broken(result: &ScenarioResult, party: PartyKind) -> usize {
-    result.findings.iter().filter(|f| f.finding.party == party && f.severity == Severity::Fail).count()
+/// Returns the MUST requirements that a party broke, each once, with their levels. Crashes and hangs have no level.
+pub fn broken(result: &ScenarioResult, party: PartyKind) -> BTreeMap<&str, Option<Level>> {
+    let broken = result.findings.iter().filter(|f| f.finding.party == party && f.severity == Severity::Fail);
+    broken.map(|f| (f.finding.requirement.as_str(), f.level)).collect()
 }

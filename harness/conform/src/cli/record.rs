@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::report::{LogWriter, Terminal, TerminalOptions, Verbosity, count};
 use anyhow::Context;
+use pmi_judge::PartyKind;
 use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, ScenarioResult};
-use pmi_judge::{PartyKind, Severity};
 use pmi_process::agent;
 use pmi_process::stop::StopSignals;
 use pmi_record::recorded_responses::answers;
@@ -139,7 +139,7 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
 fn describe_party_result(judged: &ScenarioResult, party: PartyKind, messages: usize) -> String {
     let of_party = || judged.findings.iter().filter(|f| f.finding.party == party);
     let crashes = of_party().any(|f| f.finding.requirement == NO_CRASH);
-    let musts = of_party().filter(|f| f.severity == Severity::Fail && f.level.is_some()).count();
+    let musts = result::broken(judged, party).values().flatten().count();
     let broken = match musts {
         0 => String::new(),
         1 => "breaks a MUST requirement".to_owned(),
@@ -178,8 +178,8 @@ fn tap_program() -> anyhow::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use pmi_judge::Finding;
     use pmi_judge::verdict::JudgedFinding;
+    use pmi_judge::{Finding, Severity};
     use pmi_scenario::ids;
     use pmi_scenario::requirement::Level;
 
@@ -213,7 +213,8 @@ mod tests {
         };
         assert_eq!(of(vec![crash.clone()]), "failed (crashed)");
         assert_eq!(of(vec![crash, must.clone()]), "failed (crashed, and breaks a MUST requirement)");
-        assert_eq!(of(vec![must]), "failed (breaks a MUST requirement)");
+        // Two findings about the same requirement.
+        assert_eq!(of(vec![must.clone(), must]), "failed (breaks a MUST requirement)");
         assert_eq!(of(Vec::new()), "no findings");
     }
 }

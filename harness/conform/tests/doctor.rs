@@ -86,6 +86,15 @@ fn unanswered_operation_is_not_offered() {
     assert!(profile.contains("lacks = [\"spawn\", \"names\"]") && !profile.contains("offers"), "{profile}");
 }
 
+/// The session includes finalize and its response.
+#[test]
+fn session_reports_a_missing_finalize_ack() {
+    let (_, steps, _) = examined(&["--server", &serve("--fault finalize-no-answer"), "--timeout", "5"]);
+    let step = steps.iter().find(|step| step.0 == "session").unwrap();
+    assert_eq!(step.1, "odd", "{steps:?}");
+    assert!(step.2.contains("rfc13.finalize.ack: expected"), "{}", step.2);
+}
+
 /// A response that lacks only its newline is not reported as silence.
 #[test]
 fn shows_answer_without_a_newline() {

@@ -109,7 +109,7 @@ use joined
 use barrier
 *  send    get key=pmi-conform-doctor
 *  expect  ok value=works
-use left
+use finalized
 ";
 
 /// A request for the process mapping, in a job on two nodes.
@@ -122,7 +122,7 @@ use joined
      pass: cmd=<any>
      pass: <closes>
      pass: <silence>
-use left
+use finalized
 ";
 
 /// A barrier that cannot end, because one process enters it only after the other has observed silence.
@@ -234,7 +234,7 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     all.steps.push(match (worst_finding(prober.suite, &session, Severity::Fail), session.unreached.len()) {
         (None, 0) => DoctorStep::works("session", format!("{processes}: init, put, barrier, get, finalize")),
         (Some(finding), 0) => {
-            DoctorStep::odd("session", format!("{processes} finished the session; {finding}"))
+            DoctorStep::odd("session", format!("{processes} reached the last step; {finding}"))
                 .with("the implementation can be tested; the run will report this finding")
         }
         (finding, n) => {

@@ -215,7 +215,9 @@ impl Prober<'_> {
     pub(crate) fn play(self, text: &str) -> Option<PlayResult> {
         let source = Arc::new(SourceFile { path: "probe".into(), text: text.into() });
         let scenario = self.suite.spelled(source, "probe")?;
-        Some(self.iut.play(self.suite, &scenario, self.limits, &AtomicBool::new(false), &mut ()))
+        let played = self.iut.play(self.suite, &scenario, self.limits, &AtomicBool::new(false), &mut ());
+        let is_mistaken = matches!(&played, Ok((outcome, _)) if outcome.scenario_error.is_some());
+        (!is_mistaken).then_some(played)
     }
 
     /// Returns the outcome of a scenario, or `None` if it cannot be played.

@@ -158,14 +158,14 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
     };
     let fits_none = |(_, filter): &(&String, &Filter<'_>)| !playable.iter().any(|s| filter.matches(&s.name));
     if let Some((pattern, filter)) = args.filter.iter().zip(&filters).find(fits_none) {
+        let whole = whole()?;
         let in_pmi2 = match pattern.strip_prefix('=') {
             Some(exact) => format!("=pmi2/{exact}"),
             None => format!("pmi2/{pattern}"),
         };
-        if playable.iter().any(|s| Filter::new(&in_pmi2).matches(&s.name)) {
+        if whole.scenarios.iter().filter(is_played).any(|s| Filter::new(&in_pmi2).matches(&s.name)) {
             anyhow::bail!("--filter {pattern}: matches no PMI-2 scenario; use --filter '{in_pmi2}'");
         }
-        let whole = whole()?;
         if let Some(where_to) = describe_other_matches(&whole, kind, |s| filter.matches(&s.name)) {
             anyhow::bail!("--filter {pattern}: matches only {where_to}");
         }

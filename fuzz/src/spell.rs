@@ -49,12 +49,16 @@ pub(crate) fn known_fields<'a>(message: &Decoded<'a>) -> Vec<(&'static str, Vec<
         (Direction::ToServer, Framing::Lines) => &[],
         (Direction::ToServer, Framing::Frames) => &["thrid"],
         (Direction::FromServer, Framing::Lines) => &["rc", "msg"],
-        (Direction::FromServer, Framing::Frames) => &["thrid", "rc", "errmsg"],
+        // The outcome of every frame depends on the flag that reports a miss.
+        (Direction::FromServer, Framing::Frames) => &["thrid", "rc", "errmsg", "found", "flag"],
     };
+    let is_own = |key: &&str| !common.contains(key);
     let own = row.fields(message.direction).iter().filter(|field| !field.numbered).map(|field| field.key);
     let value = |key: &'static str| Some((key, message.value(key)?.into_owned()));
-    let mut fields: Vec<_> =
-        command.into_iter().chain(common.iter().copied().chain(own).filter_map(value)).collect();
+    let mut fields: Vec<_> = command
+        .into_iter()
+        .chain(common.iter().copied().chain(own.filter(is_own)).filter_map(value))
+        .collect();
     msg_last(&mut fields);
     fields
 }

@@ -153,13 +153,14 @@ pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
 /// Returns the numbers of the events in which the server closes a connection with an unanswered request. Requests from before the departure
 /// of a client, or from a job that a client aborts, do not count.
 pub(crate) fn closes_before_response(events: &[Event]) -> impl Iterator<Item = u64> {
-    let mut unanswered: BTreeMap<Proc, Vec<u8>> = BTreeMap::new();
+    let mut unanswered: BTreeMap<Proc, Vec<&[u8]>> = BTreeMap::new();
     events.iter().filter_map(move |event| {
         match &event.kind {
-            EventKind::ToServer { proc, bytes } => unanswered.entry(*proc).or_default().extend(&bytes.0),
+            EventKind::ToServer { proc, bytes } => unanswered.entry(*proc).or_default().push(&bytes.0),
             EventKind::FromServer { proc, .. } => drop(unanswered.remove(proc)),
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false } => {
-                let aborts = |bytes: &Vec<u8>| memchr::memmem::find(bytes, b"cmd=abort").is_some();
+                let aborts =
+                    |writes: &Vec<&[u8]>| memchr::memmem::find(&writes.concat(), b"cmd=abort").is_some();
                 let is_due = unanswered.contains_key(proc) && !unanswered.values().any(aborts);
                 return is_due.then_some(event.seq);
             }

@@ -163,7 +163,8 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
             Some(exact) => format!("=pmi2/{exact}"),
             None => format!("pmi2/{pattern}"),
         };
-        if whole.scenarios.iter().filter(is_played).any(|s| Filter::new(&in_pmi2).matches(&s.name)) {
+        let pmi2_filter = Filter::new(&in_pmi2);
+        if whole.scenarios.iter().filter(is_played).any(|s| pmi2_filter.matches(&s.name)) {
             anyhow::bail!("--filter {pattern}: matches no PMI-2 scenario; use --filter '{in_pmi2}'");
         }
         if let Some(where_to) = describe_other_matches(&whole, kind, |s| filter.matches(&s.name)) {

@@ -259,12 +259,16 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
             .then(|| (first.1.finding.seen.as_str(), scenarios.clone()));
         match groups.iter_mut().find(is_same) {
             Some(group) => {
-                let is_new = |(name, _): &(&str, bool)| !group.scenarios.contains(name);
-                let marked = scenarios.iter().copied().zip((0..).map(|at| at < valid.len()));
-                for (name, is_valid) in marked.filter(is_new).collect::<Vec<_>>() {
-                    let at = if is_valid { group.valid_input_count } else { group.scenarios.len() };
-                    group.scenarios.insert(at, name);
-                    group.valid_input_count += usize::from(is_valid);
+                for (number, name) in scenarios.into_iter().enumerate() {
+                    if group.scenarios.contains(&name) {
+                        continue;
+                    }
+                    if number < valid.len() {
+                        group.scenarios.insert(group.valid_input_count, name);
+                        group.valid_input_count += 1;
+                    } else {
+                        group.scenarios.push(name);
+                    }
                 }
                 group.repeated.extend(repeated);
                 special.into_iter().for_each(|(id, times)| *group.special.entry(id).or_default() += times);

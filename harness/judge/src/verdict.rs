@@ -361,7 +361,7 @@ pub struct StaleDeviation {
 }
 
 impl fmt::Display for StaleDeviation {
-    /// Formats, for example, `d.toml:3: rfc13.get.value is no longer broken in kvs/own-key; delete the entry`.
+    /// Formats the deviation as in `d.toml:3: rfc13.get.value is no longer broken in kvs/own-key; delete the entry`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.requirement)?;
         write!(f, " is no longer broken in {};", self.kept.join(", "))?;

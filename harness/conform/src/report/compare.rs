@@ -165,7 +165,7 @@ impl<'a> ScenarioFindings<'a> {
     }
 }
 
-/// Returns whether one run breaks a requirement in so many more scenarios than the other that chance is unlikely. The decision uses the
+/// Returns whether the numbers of scenarios in which two runs break a requirement differ by more than chance explains, according to the
 /// sign test.
 fn is_one_sided(before: u32, after: u32) -> bool {
     let all = before + after;

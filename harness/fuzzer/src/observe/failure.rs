@@ -159,7 +159,7 @@ pub enum ResponseKind {
     Proper,
     /// A response that reports success, but lacks the requested value.
     WithoutValue,
-    /// Limits, at least one of which is below or far above the limits of all known process managers.
+    /// Limits that no known process manager has: at least one is lower than all known limits, or much higher.
     UnusualLimits,
     /// A failure response.
     Refused,

@@ -28,7 +28,7 @@ use pmi_scenario::suite::Suite;
 const MAX_SHORT_SCENARIO: usize = 250;
 
 /// Maximum number of variations that a server has at once.
-const VARIATIONS_AT_ONCE: usize = 8;
+const VARIATIONS_AT_ONCE: usize = 32;
 
 /// The findings of one scenario.
 #[derive(Debug, Clone, Serialize)]
@@ -370,8 +370,8 @@ impl<'a> FaultCase<'a> {
     }
 }
 
-/// Plays the remaining scenarios in all cases of a fault. Unless `all` is true, a case ends when it is proven. If all cases are proven, but
-/// the dialects cite no common rule although the fault breaks one, each case continues until the dialects cite a common rule.
+/// Plays the remaining scenarios in all cases of a fault. Unless `all` is true, a case ends when it is proven. If all cases of a fault in
+/// several dialects are proven, but they cite no common rule although the fault breaks one, each case continues until they do.
 fn play_cases(
     suite: &Suite,
     cases: &mut [FaultCase<'_>],
@@ -383,7 +383,7 @@ fn play_cases(
         while (all || !case.is_proven(also)) && case.play_next(suite, behaviour, limits) {}
     }
     let broken = common_rules(suite, cases.iter().map(|case| case.result.breaks.clone()));
-    if broken.is_empty() || !cases.iter().all(|case| case.is_proven(also)) {
+    if cases.len() < 2 || broken.is_empty() || !cases.iter().all(|case| case.is_proven(also)) {
         return;
     }
     while common_rules(suite, cases.iter().map(|case| case.result.cited().collect())).is_empty() {
@@ -412,7 +412,6 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
 /// A variation, and the scenarios in which it must not be punished.
 struct VariationCase {
     variation: &'static Variation,
-    behaviour: Behaviour,
     /// For each rehearsed scenario, whether the variation has an effect there, and the server offers what the scenario needs.
     applies: Vec<bool>,
 }
@@ -426,8 +425,7 @@ impl VariationCase {
         variation: &'static Variation,
         limits: ScenarioLimits,
     ) -> Self {
-        let behaviour = variation.behaviour();
-        let config = Config { wrapper: behaviour.clone(), ..Config::default() };
+        let config = Config { wrapper: variation.behaviour(), ..Config::default() };
         let lacking = [Capability::Spawn, Capability::Names]
             .map(|need| (need, crate::optional_operations::lacks(suite, need, &config, limits)));
         let applies = |r: &RehearsedScenario<'_>| {
@@ -435,12 +433,13 @@ impl VariationCase {
                 && variation.dialects.has(r.scenario.dialect.framing())
                 && !r.scenario.needs.iter().any(|need| lacking.contains(&(need.value, true)))
         };
-        Self { variation, behaviour, applies: rehearsed.iter().map(applies).collect() }
+        Self { variation, applies: rehearsed.iter().map(applies).collect() }
     }
 }
 
 /// Plays the suite against the plain server and against servers with variations, on `jobs` threads. Unless `all` is true, each server has
-/// several variations, and each variation is played alone only in the scenarios in which such a server has a finding.
+/// several variations. If it has a finding in a scenario, its variations are split into two halves for this scenario, until each finding
+/// belongs to a single variation.
 fn try_variations(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],
@@ -460,15 +459,18 @@ fn try_variations(
                 .filter(|found| !is_advice(suite, found))
         };
         let applicable: Vec<usize> = (0..cases.len()).filter(|at| cases[*at].applies[number]).collect();
-        let groups = applicable.len().div_ceil(at_once);
+        let mut splits = vec![(applicable.len().div_ceil(at_once), applicable)];
         let mut punished = Vec::new();
-        for group in 0..groups {
-            // Neighbours in the table concern the same part of the server, so they are in different groups.
-            let members = || applicable.iter().copied().skip(group).step_by(groups);
-            let together: Behaviour = members().map(|at| cases[at].variation).collect();
-            if punishment(&together).is_some() {
-                let alone = |at: usize| Some((at, punishment(&cases[at].behaviour)?));
-                punished.extend(members().filter_map(alone));
+        while let Some((groups, variations)) = splits.pop() {
+            for group in 0..groups {
+                // Neighbours in the table concern the same part of the server, so they are in different groups.
+                let members: Vec<usize> = variations.iter().copied().skip(group).step_by(groups).collect();
+                let together = members.iter().map(|at| cases[*at].variation).collect();
+                match (punishment(&together), &members[..]) {
+                    (None, _) => {}
+                    (Some(found), [alone]) => punished.push((*alone, found)),
+                    (Some(_), _) => splits.push((2, members)),
+                }
             }
         }
         (punishment(&Behaviour::default()), punished)

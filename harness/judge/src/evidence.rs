@@ -61,16 +61,22 @@ fn crashed_process(event: &Event) -> Option<Proc> {
     }
 }
 
-/// Returns the command of the last request that a finding's process sent before the finding.
-pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a [u8]> {
+/// Returns the command of the last request that a finding's process sent before the finding. The request may consist of several writes.
+pub(crate) fn command(finding: &Finding, events: &[Event]) -> Option<Vec<u8>> {
     let before = events.iter().rev().filter(|event| event.seq <= finding.seq);
-    let requests = before.filter_map(|event| match &event.kind {
+    let writes = before.filter_map(|event| match &event.kind {
         EventKind::ToServer { proc, bytes } if Some(*proc) == finding.proc => Some(&bytes.0[..]),
         _ => None,
     });
-    let command =
-        requests.filter_map(|bytes| Some(&bytes[memchr::memmem::find(bytes, b"cmd=")? + 4..])).next()?;
-    command.split(|byte| matches!(byte, b' ' | b';' | b'\n')).next()
+    let mut request = Vec::new();
+    for write in writes {
+        request.splice(..0, write.iter().copied());
+        if let Some(at) = memchr::memmem::find(&request, b"cmd=") {
+            let ends = |byte: &u8| matches!(byte, b' ' | b';' | b'\n');
+            return request[at + 4..].split(ends).next().map(<[u8]>::to_vec);
+        }
+    }
+    None
 }
 
 /// Returns whether, before the finding, another process closed its connection while its last message was incomplete or unanswered. It then

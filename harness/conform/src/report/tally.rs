@@ -237,7 +237,10 @@ pub(super) fn special_requirements<'a>(cause: &CommonCause<'a>) -> BTreeMap<&'a 
 
 /// Formats the result of [`special_requirements`] as a suffix that names each requirement and its number of scenarios.
 pub(super) fn name_special(special: &BTreeMap<&str, usize>) -> String {
-    special.iter().map(|(id, times)| format!(", as {} in {times}", text::clean(id))).collect()
+    let cited = |(id, times): (&&str, &usize)| {
+        format!(", cited as {} in {}", text::clean(id), text::count(*times, "scenario"))
+    };
+    special.iter().map(cited).collect()
 }
 
 /// Returns the causes that no deviation covers, by severity and requirement, in the order of [`causes`].

@@ -61,6 +61,25 @@ fn examines_pmi2_only_manager_in_pmi2() {
     assert!(ran.out.contains("1 passed"), "{}", ran.whole());
 }
 
+/// A version above the client's offer, or a carriage return after it, is not reported as a version that the server supports.
+#[rstest]
+#[case("init-version-2", "odd", "a higher version than the client offers")]
+#[case("cr-before-newline", "fails", "end with a carriage return")]
+fn reports_wrong_versions(#[case] fault: &str, #[case] state: &str, #[case] remedy: &str) {
+    let (_, steps, report) = examined(&["--server", &serve(&format!("--fault {fault}"))]);
+    let version = steps.iter().find(|step| step.0 == "version").unwrap();
+    assert_eq!(version.1, state, "{steps:?}");
+    assert!(report.to_string().contains(remedy), "{report}");
+}
+
+#[test]
+fn reports_a_launcher_that_keeps_running() {
+    let server = format!("sh -c '\"$@\"; sleep 100' sh {}", serve(""));
+    let (_, steps, _) = examined(&["--server", &server, "--timeout", "5"]);
+    let session = steps.iter().find(|step| step.0 == "session").unwrap();
+    assert!(session.1 == "odd" && session.2.contains("the launcher keeps running"), "{steps:?}");
+}
+
 /// A process manager whose event loop wakes up for a timer does not count as busy, and its silence can be judged.
 #[test]
 fn reports_polling_with_a_long_timer() {

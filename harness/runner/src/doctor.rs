@@ -7,8 +7,8 @@ use pmi_judge::offer::offering_option;
 use pmi_judge::result::judged;
 use pmi_judge::{Finding, ScenarioOutcome, Severity, UnjudgedReason};
 use pmi_scenario::ast::{Capability, Dialect};
-use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
+use pmi_scenario::{ids, signature};
 use pmi_wire::{ConnectionMethod, Proc, Version};
 use serde::Serialize;
 
@@ -204,7 +204,7 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     let mut session = match probe(prober, (all.dialect, room), SESSION) {
         Ok(outcome) => outcome,
         Err(why) => {
-            let remedy = "run the command by hand with true in place of {agent}; if the launcher is slow, raise --start-timeout";
+            let remedy = "run the command by hand with true in place of {agent}; check that each process inherits the descriptor in PMI_FD; if the launcher is slow, raise --start-timeout";
             let step = DoctorStep::fails("started", why.to_string());
             // If the command cannot be started, the error already names the cause, so no advice is added.
             let is_started = !matches!(why, ProbeError::NotStarted(_));
@@ -232,6 +232,10 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     }
     let processes = if room == 1 { "one process" } else { "two processes" };
     all.steps.push(match (worst_finding(prober.suite, &session, Severity::Fail), session.unreached.len()) {
+        (None, 0) if session.events.iter().any(|e| matches!(e.kind, EventKind::JobKeepsRunning { .. })) => {
+            DoctorStep::odd("session", format!("{processes} finalized and exited, but the launcher keeps running"))
+                .with("let the launcher exit when its processes have exited; until then, each scenario waits for it")
+        }
         (None, 0) => DoctorStep::works("session", format!("{processes}: init, put, barrier, get, finalize")),
         (Some(finding), 0) => {
             DoctorStep::odd("session", format!("{processes} reached the last step; {finding}"))
@@ -311,14 +315,28 @@ fn started(
 /// Probes the supported versions. Changes `dialect` if the server accepts only a different dialect.
 fn versions(prober: Prober<'_>, dialect: &mut Dialect) -> DoctorStep {
     let mut takes = BTreeSet::new();
-    let answers_by_version = [(1, 1), (1, 2), (2, 0)].map(|(version, subversion)| {
-        let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
+    let (mut exceeds_offer, mut ends_with_cr) = (false, false);
+    let answers_by_version = [Version::V1_1, Version::V1_2, Version::V2_0].map(|offer| {
+        let line = format!("cmd=init pmi_version={} pmi_subversion={}", offer.version, offer.subversion);
         let answers = send_requests(prober, &[(0, &line)], false).unwrap_or_default();
         let answer = answers.first().unwrap_or(&ProbeResponse::NotSent);
         takes.extend(answer.version().map(Version::dialect));
-        format!("to {version}.{subversion}: {}", answer.describe())
+        exceeds_offer |= answer.version().is_some_and(|version| version > offer);
+        ends_with_cr |= answer.message().is_some_and(|message| message.text.ends_with(b"\r"));
+        format!("to {offer}: {}", answer.describe())
     });
     let step = |state| DoctorStep::new("version", state, answers_by_version.join("; "));
+    if exceeds_offer {
+        let id = ids::RFC13_INIT_VERSION_USED;
+        return step(StepState::WorksWithFindings)
+            .with(format!("the server answers with a higher version than the client offers ({id})"));
+    }
+    if ends_with_cr {
+        let id = ids::RFC13_WIRE_NEWLINE;
+        return step(StepState::Fails).with(format!(
+            "the responses end with a carriage return and a newline; end them with a newline alone ({id})"
+        ));
+    }
     if let [only] = takes.iter().collect::<Vec<_>>()[..]
         && only != dialect
     {

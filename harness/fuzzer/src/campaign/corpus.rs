@@ -33,7 +33,7 @@ pub const FOLDER: &str = "corpus";
 /// Maximum number of cases in the corpus. If there are more, the largest cases are removed.
 const MAX_CASES: usize = 2000;
 
-/// One in `FREE_SHARE` random cases is a free session.
+/// If free sessions are in scope, one in `FREE_SHARE` cases is a free session.
 const FREE_SHARE: u8 = 3;
 
 /// Percentage of cases that are derived from the corpus, unless the corpus is empty.
@@ -132,7 +132,7 @@ impl Corpus {
         self.entries.is_empty()
     }
 
-    /// Adds a case, named after its number. If its file cannot be written, the case is still kept in memory.
+    /// Adds a case under a name that contains `number`. If the case's file cannot be written, the case is still kept in memory.
     fn keep(&mut self, number: u64, case: &Case) -> Result<(), WriteError> {
         self.add(format!("session-{number:010}"), case.clone())
     }
@@ -222,7 +222,7 @@ impl EvolvingGenerator {
         Self { scope, corpus: Mutex::new(corpus), frontier: Mutex::default() }
     }
 
-    /// Locks the corpus. A panic in another worker leaves the corpus consistent.
+    /// Locks the corpus. A poisoned lock can be used: a panic in another worker leaves the corpus consistent.
     fn corpus(&self) -> MutexGuard<'_, Corpus> {
         self.corpus.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn variation_is_sound_and_deterministic() {
+    fn derived_cases_are_sound_and_deterministic() {
         let corpus = corpus(None, 60);
         let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         let mut made = 0;
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn pmi2_variation_uses_only_pmi2_cases() {
+    fn pmi2_cases_are_derived_only_from_pmi2_cases() {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let mut corpus = Corpus::default();
         for number in 0..80 {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn variation_stays_within_the_scope() {
+    fn derived_cases_stay_within_the_scope() {
         let corpus = corpus(None, 200);
         let scope = SessionFeatures { ranks: 2, spawn: false, names: false, ..SessionFeatures::default() };
         let mut made = 0;
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn corpus_keeps_order_and_reports_damaged_file() {
+    fn reads_corpus_in_order_and_reports_damaged_file() {
         let folder = tempfile::tempdir().unwrap();
         let kept = corpus(Some(folder.path()), 40);
         let read = Corpus::open(folder.path()).unwrap();

@@ -19,7 +19,7 @@ use crate::triage::store::{FindingOrigin, store};
 const MAX_FAILED_CONFIRMATIONS: u32 = 3;
 
 impl Campaign<'_> {
-    /// Examines the failures that players have encountered, until no player is left and the queues are empty.
+    /// Examines the failures that players have encountered, until all players have ended and the queues are empty.
     pub(super) fn examine_others(&self) {
         loop {
             let nothing = |shared: &mut SharedState| {
@@ -78,7 +78,7 @@ impl Campaign<'_> {
         let Some((root, smaller)) = self.examiner.root_cause(failure, case) else {
             let mut shared = self.lock();
             shared.state.aliases.remove(&bucket);
-            // The bucket may have been an alias before, and may already have been confirmed under its own name.
+            // The bucket may have been an alias until now, and a failure may already have been confirmed under the bucket's own name.
             let is_confirmed =
                 shared.confirmed_buckets.contains(&bucket) && !shared.needs_invalid_input(&bucket);
             drop(shared);
@@ -103,7 +103,8 @@ impl Campaign<'_> {
         true
     }
 
-    /// Confirms a failure, and returns whether it recurs. If it recurs, its case is minimized, now or when an examiner is free.
+    /// Confirms a failure, and returns whether it recurs. Then minimizes the case of a failure that recurs, or leaves this to the
+    /// examiners. If only failures with valid input count, a failure that needs invalid input is not minimized.
     fn confirm(&self, occurrence: &FailureOccurrence, failure: &Failure, case: &Case) -> bool {
         let Some(shown) = self.examiner.confirm(failure, case, occurrence.number) else { return false };
         if self.options.valid && !shown.is_valid() {
@@ -127,7 +128,7 @@ impl Campaign<'_> {
     fn record_unconfirmed(&self, key: &FailureKey) {
         let name = self.options.known.name_of_unseen(key);
         let mut shared = self.lock();
-        // The failure was confirmed before, with invalid input.
+        // A failure that was already confirmed with invalid input remains a finding.
         if shared.found.iter().any(|found| found.bucket == key.to_string()) {
             return;
         }
@@ -142,7 +143,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// Minimizes the case of a confirmed failure and stores it.
+    /// Minimizes the case of a confirmed failure and stores the finding.
     fn shrink(&self, PendingShrink { failure: shown, time }: PendingShrink) {
         let others = {
             let mut shared = self.lock();

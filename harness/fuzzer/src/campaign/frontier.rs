@@ -46,7 +46,6 @@ impl Frontier {
         self.edges.values().filter(|known| self.is_rare(known)).map(|known| known.turns).min()
     }
 
-    /// Records the edges that a case covered.
     pub(crate) fn record_edges(&mut self, case: &Case, edges: &Edges) {
         let weight = case.size();
         let turns = self.fewest_turns().unwrap_or(NEW_EDGE_TURNS) - NEW_EDGE_TURNS;

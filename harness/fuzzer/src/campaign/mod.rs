@@ -95,7 +95,7 @@ pub struct Progress {
     pub examining: usize,
     /// Number of cases that could not be judged, and the reason for the last one.
     pub unjudged: (u64, String),
-    /// Median time that it took to establish a silence: that no response comes.
+    /// Median time that it took to establish that no response comes.
     pub silence: Option<Duration>,
     /// The largest growth of a server process's memory within a case, in bytes.
     pub growth: u64,
@@ -192,7 +192,7 @@ struct SharedState {
     state: CampaignState,
     ingredient_statistics: IngredientStatistics,
     progress: Progress,
-    /// Buckets that a worker examines or has stored.
+    /// Buckets that are not examined again, because a worker has already claimed them or an earlier campaign has recorded them.
     claimed: BTreeSet<String>,
     /// Buckets with a confirmed failure.
     confirmed_buckets: BTreeSet<String>,
@@ -233,7 +233,7 @@ struct Campaign<'a> {
     /// True if some workers only examine the failures that the others encounter.
     has_examiners: bool,
     shared: Mutex<SharedState>,
-    /// The condition that is notified when a failure waits to be examined, or when the last player ends.
+    /// The condition that is notified when a failure waits to be examined, and when a player ends.
     work_available: Condvar,
 }
 
@@ -248,10 +248,10 @@ pub fn run(
 ) -> CampaignSummary {
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
-    // Most players just wait, for a silence or for the end of a job. The target therefore chooses a number of players that keeps all
-    // workers busy.
+    // Most players just wait, for a silence or for the end of a job. The target therefore chooses a number of players that is large enough
+    // to keep all `workers` busy.
     let players = target.plays_at_once(options.workers).max(1);
-    // An examiner mostly waits, so the players continue meanwhile.
+    // Examiners are additional threads, because an examiner mostly waits.
     let examiners = if players > options.workers.max(1) { players / 2 } else { 0 };
     let schedule = Schedule::new(options.time);
     let jobs = RwLock::new(());

@@ -22,7 +22,7 @@ pub(super) struct FailureOccurrence {
 /// A confirmed failure whose case is to be minimized.
 pub(super) struct PendingShrink {
     pub(super) failure: ConfirmedFailure,
-    /// Time when the failure was encountered, since the campaign began.
+    /// Time from the start of the campaign to the occurrence of the failure.
     pub(super) time: Duration,
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use crate::observe::failure::{FailureKey, LastAction};
 
     #[test]
-    fn fast_failures_are_confirmed_first_then_oldest() {
+    fn confirmation_order_is_by_cost_then_by_age() {
         let rule =
             |of: &str| FailureKey::Rule { party: None, requirement: of.into(), after: LastAction::Start };
         let keys = [

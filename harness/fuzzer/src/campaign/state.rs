@@ -23,8 +23,8 @@ pub struct CampaignState {
     pub sessions: u64,
     /// Buckets, and the number of times that each was seen.
     pub buckets: BTreeMap<String, u64>,
-    /// Buckets that are aliases of others: a server's crash is often noticed only some requests later, which changes the name of the
-    /// bucket.
+    /// The bucket that each alias stands for. A server's crash is often noticed only some requests later, which changes the name of the
+    /// crash's bucket.
     #[serde(default)]
     pub aliases: BTreeMap<String, BucketAlias>,
     /// Transitions of the model that were covered, in their displayed form.
@@ -68,8 +68,8 @@ pub struct BucketAlias {
     pub place: Option<String>,
 }
 
-/// Number of occurrences of an alias with a known place that are all examined. After these, one occurrence in [`RECHECK_FACTOR`] is
-/// examined.
+/// The first `MAX_ALIAS_RUNS` occurrences of an alias with a known place are all examined. After these, one occurrence in
+/// [`RECHECK_FACTOR`] is examined.
 const MAX_ALIAS_RUNS: u64 = 16;
 const RECHECK_FACTOR: u64 = 8;
 

@@ -1,4 +1,5 @@
-//! Stored cases. A campaign plays them unchanged, either to test a different version or to find a smaller set with the same coverage.
+//! Stored cases, played unchanged. A campaign plays them to test a different version of an implementation. [`StoredCases::minimized`] plays
+//! them to find a smaller set with the same coverage.
 
 use std::collections::BTreeSet;
 use std::io;

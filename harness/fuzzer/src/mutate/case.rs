@@ -20,7 +20,7 @@ use crate::session::statement::{
 /// Maximum number of steps of a derived case.
 const MAX_STEPS: usize = 600;
 
-/// Mutates a case against a server, with steps from `other`.
+/// Applies one or two mutations to a case against a server. Some mutations take steps from `other`.
 pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..u.int_in_range(1..=2)? {
         pick(u, Mutation::OF_CASES)?.vary(case, other, u)?;
@@ -30,7 +30,7 @@ pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> R
 }
 
 /// Mutates a case from the frontier. The rare edge probably depends on a name or value in a request, because names and values make up most
-/// of the bytes.
+/// of the bytes. The mutations therefore change names and values.
 pub(crate) fn explore(case: &mut Case, u: &mut Unstructured<'_>) -> Result<()> {
     let other = case.clone();
     for mutation in [pick(u, &[Mutation::Multiply, Mutation::Content])?, Mutation::Multiply] {

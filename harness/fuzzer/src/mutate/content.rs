@@ -1,5 +1,5 @@
-//! Mutations of the bytes that a case puts and requests. The bytes that matter to an implementation are unknown, and a launch takes as long
-//! as hundreds of requests, so one session changes many of them. Values that the original case reads back are still read back.
+//! Mutations of the names and values in requests. The bytes that matter to an implementation are unknown, and a launch takes as long as
+//! hundreds of requests, so one session changes many bytes. If the original case reads a value back, the mutated case does so, too.
 
 use std::collections::HashMap;
 
@@ -64,7 +64,7 @@ pub(super) fn replicate_request(body: &mut Vec<Statement>, u: &mut Unstructured<
     let reads = (at + 1..body.len()).find(|later| {
         requests_content(&body[*later]) && name_of(&body[*later]).is_some_and(|(_, name)| name == old)
     });
-    // Content that already has the maximum length cannot become longer.
+    // Without its filler letters, content of the maximum length has room for other bytes.
     let shorter: bool = u.arbitrary()?;
     let (mut made, mut read) = (Vec::new(), Vec::new());
     for number in 0..pick(u, &[32, 100])? {
@@ -119,7 +119,7 @@ fn requests_content(statement: &Statement) -> bool {
     !found
 }
 
-/// Returns the rank that makes a request, and the name in it, if the request is a single message.
+/// Returns the rank that makes a request, and the name in the request, if the request is a single message.
 fn name_of(statement: &Statement) -> Option<(u32, Vec<u8>)> {
     let Some(ServerStep::Write { rank, lines: [line], partial: false, .. }) = ServerStep::of(statement)
     else {
@@ -175,7 +175,7 @@ fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             35..70 => pick(u, PUNCTUATION)?,
             70..80 => u.int_in_range(b'0'..=b'9')?,
             80..90 => u.int_in_range(b'A'..=b'Z')?,
-            // Use a byte that occurs elsewhere in the string.
+            // Use a byte of the string.
             90..95 => pick(u, &new)?,
             _ => u.int_in_range(0x80..=0xff)?,
         };
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_a_key_everywhere_and_nothing_else() {
+    fn changes_a_key_in_the_same_way_everywhere() {
         let lines =
             ["cmd=put kvsname=a key=one value=one", "cmd=get kvsname=a key=one", "cmd=get key= thrid=7"];
         let mut differ = 0;

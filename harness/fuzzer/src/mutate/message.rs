@@ -13,8 +13,8 @@ use crate::session::fields::{FieldList, MessageField, WriteContent, field, text}
 use crate::session::pieces::{join_adjacent, kvsname, letters, literal, push, template};
 
 impl Mutation {
-    /// Changes a message. Returns false if the mutation is not applicable, or does not change text. `commands` may replace the correct
-    /// command.
+    /// Changes a message. Returns false if the mutation is not applicable, or does not change text. The correct command may be replaced
+    /// with one of `commands`.
     pub(crate) fn change(
         self,
         draft: &mut WriteContent,
@@ -258,7 +258,7 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
             1 => bytes[at] ^ (1 << u.int_in_range(0..=7)?),
             _ => pick(u, b"=\0 \xff%x\t\r")?,
         };
-        // More digits would request more processes.
+        // A digit could increase the number of processes that a spawn request starts.
         let byte = if byte.is_ascii_digit() { b'=' } else { byte };
         match u.int_in_range(0..=2)? {
             0 => bytes[at] = byte,
@@ -270,7 +270,7 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
     Ok(())
 }
 
-/// Draws a line of pairs for a proxy's cache. Some of them are invalid.
+/// Draws a line of pairs for a proxy's cache. Some pairs are invalid.
 pub(crate) fn draw_cache_line(u: &mut Unstructured<'_>) -> Result<Template> {
     let mut line = text("cmd=keyval_cache");
     match u.int_in_range(0..=9)? {

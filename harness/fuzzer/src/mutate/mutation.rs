@@ -124,7 +124,7 @@ impl Mutation {
         &[Content, Multiply, Splice, Insert, Drop, Repeat, Order, Rank, Bytes, Junk, Partial, Close]
     };
 
-    /// Returns the name of the mutation, as in `avoid`.
+    /// Returns the mutation's name, which users write in `avoid`.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Thread => "thrid".to_owned(),

@@ -50,20 +50,16 @@ impl ResponseStep {
 /// A correct response.
 #[derive(Debug, Clone)]
 pub(crate) struct CorrectResponse<'a> {
-    /// The dialect of the connection.
     pub(crate) dialect: Dialect,
-    /// The requested operation.
     pub(crate) op: Op,
     /// True if the response contains a process mapping.
     pub(crate) mapping: bool,
-    /// The tuples of the response.
     pub(crate) fields: &'a FieldList,
     /// `kvsname_max`, `keylen_max` and `vallen_max` as the server announces them.
     pub(crate) limits: [i64; 3],
 }
 
 impl CorrectResponse<'_> {
-    /// Returns the encoding of the response's text.
     pub(super) fn encoding(&self) -> Encoding {
         self.op.encoding(self.dialect)
     }
@@ -77,7 +73,6 @@ impl CorrectResponse<'_> {
         ResponseStep::write(self.encoding(), self.draft().lines())
     }
 
-    /// Returns the text of the response.
     pub(super) fn line(&self) -> Template {
         self.draft().lines().remove(0)
     }
@@ -164,7 +159,8 @@ impl CorrectResponse<'_> {
         Ok(Some(vec![ResponseStep::write(draft.encoding(), lines)]))
     }
 
-    /// Sends a part of the response. The connection is then closed, because a process may wait for the rest.
+    /// Returns steps that send a part of the response or, in one of six cases, the beginning of an endless message. The steps then close
+    /// the connection, because a process that waits for the rest would otherwise hang.
     fn half(&self, u: &mut Unstructured<'_>) -> Result<Vec<ResponseStep>> {
         let endless = u.ratio(1, 6)?;
         let many = if endless { letters(pick(u, &[1 << 10, 1 << 16, 300_000])?) } else { letters(0) };
@@ -183,13 +179,13 @@ impl CorrectResponse<'_> {
         Ok(vec![first, ResponseStep::Close].into_iter().filter(|step| !step.is_nothing()).collect())
     }
 
-    /// Returns a step that writes a line without its last byte.
+    /// Returns a step that writes a message without its last byte.
     pub(super) fn partial(&self, line: Template) -> ResponseStep {
         let mode = WriteMode { partial: true, encoding: self.encoding(), ..WriteMode::default() };
         ResponseStep::Write(vec![line], mode)
     }
 
-    /// Returns a frame in two writes.
+    /// Returns steps that send a frame in two writes.
     pub(super) fn halved(&self, halves: SplitFrame) -> Vec<ResponseStep> {
         match halves {
             SplitFrame::Bytes(first, second) => {

@@ -29,7 +29,7 @@ pub(crate) enum ChangeSeries {
 }
 
 impl ChangeSeries {
-    /// Returns the mutation that the changes count as.
+    /// Returns the mutation under which the changes are recorded.
     pub(crate) fn mutation(self) -> Mutation {
         match self {
             Self::Texts => Mutation::Value,
@@ -46,7 +46,7 @@ impl ChangeSeries {
 #[derive(Debug, Clone)]
 pub(crate) enum ResponseChange {
     SetValue(&'static Text),
-    /// Splits the response before the byte with this index, counting only bytes that are known.
+    /// Splits the response before the byte with this index, counting only literal bytes.
     Split(usize),
     ReversedFields,
     ReturnCodeLast,
@@ -135,13 +135,14 @@ impl CorrectResponse<'_> {
         )]
     }
 
-    /// Returns the index of the field that extends to the end of the line, as PMI-1 values and messages do. Nothing may follow it.
+    /// Returns the number of fields before the field that extends to the end of the line, as PMI-1 values and messages do. Only these
+    /// fields can be reordered.
     fn to_end_of_line(&self, fields: &FieldList) -> usize {
         let runs = |key: &str| self.encoding() != Encoding::Body && ["value", "msg"].contains(&key);
         fields.iter().position(|field| runs(&field.key)).unwrap_or(fields.len())
     }
 
-    /// Returns the text to split: a frame with its header, if its length is known.
+    /// Returns the text to split. The text of a frame includes the header if the frame's length is known.
     fn whole(&self) -> Template {
         let framed = self.encoding() == Encoding::Body;
         framed.then(|| frame::framed(&self.line())).flatten().unwrap_or_else(|| self.line())

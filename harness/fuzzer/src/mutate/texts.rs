@@ -71,7 +71,7 @@ fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
 /// The maximum length of text for which the dialect has no limit. Every implementation should accept this length.
 const UNLIMITED: i64 = 256;
 
-/// Returns the maximum length, given the limits that all known servers announce. Those of PMI-1 include a NUL.
+/// Returns the maximum length, given the limits that all known servers announce. The limits of PMI-1 include a NUL byte.
 pub(crate) fn longest(dialect: Dialect, used: TextUse) -> i64 {
     let limit = match used.field(dialect).and_then(|field| field.limit) {
         Some("keylen_max") => 64,
@@ -159,7 +159,7 @@ impl Text {
     }
 }
 
-/// Number of positions of a byte in text: at the end, at the beginning, in the middle, alone.
+/// Number of positions at which [`with_byte`] can place a byte: at the end, at the beginning, in the middle, alone.
 pub(crate) const BYTE_POSITIONS: u32 = 4;
 const MIDDLE: u32 = 2;
 
@@ -175,7 +175,7 @@ pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<u8> {
 
 /// Returns whether RFC 13 leaves open how to interpret text with this byte at this position.
 pub(crate) fn is_ambiguous(dialect: Dialect, used: TextUse, byte: u8, place: u32) -> bool {
-    // RFC 13 does not say whether a space at the end of a value belongs to the value.
+    // RFC 13 does not say whether a space at either end of a value belongs to the value.
     let is_line = dialect.framing() == Framing::Lines;
     used == TextUse::Value && is_line && matches!(byte, b' ' | b'\t') && place != MIDDLE
 }
@@ -193,14 +193,14 @@ pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
     }
 }
 
-/// Returns whether a common buffer size is this length, or one byte less or more.
+/// Returns whether a length is at or next to a power of two, is a round number, or is the limit or one byte less.
 fn is_boundary(length: i64, longest: i64) -> bool {
     let near = |boundary: i64| (boundary - 1..=boundary + 1).contains(&length);
     (0..32).any(|power| near(1 << power)) || ROUND_LENGTHS.contains(&length) || length + 1 >= longest
 }
 
 /// Returns one string for every length, all strings of every kind, and one string for every byte at every position. Leaves out strings
-/// whose interpretation is open, and those that a C string cannot contain. The most promising strings come first.
+/// whose interpretation is open, and those with a NUL byte, which a C string cannot contain. The most promising strings come first.
 pub(crate) fn systematic_texts(dialect: Dialect, used: TextUse) -> &'static [Text] {
     type TextTables = Vec<((Dialect, TextUse), Vec<Text>)>;
     static ALL: LazyLock<TextTables> = LazyLock::new(|| {

@@ -1,4 +1,4 @@
-//! Coverage: the edges of an instrumented program that cases covered ([`EdgeMap`]), and which of them are new.
+//! Coverage: the edges of an instrumented program ([`EdgeMap`]) that cases covered, and which of these edges are new.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use pmi_process::observe::edges::EdgeMap;
 use serde::{Deserialize, Serialize};
 
-/// A set of all classes of counts.
+/// The set that contains all classes of counts.
 const ALL_CLASSES: u8 = 0xff;
 
 /// The edges that a case covered, each with a bit for the class of its count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edges(Vec<(u32, u8)>);
 
-/// Returns the class of a count, as in AFL: exact up to three, then growing ranges.
+/// Returns the class of a count, as in AFL: each count up to three has its own class, and the classes of higher counts are growing ranges.
 fn class(count: u8) -> u8 {
     match count {
         0 => 0,
@@ -39,12 +39,10 @@ impl Edges {
         self.0.is_empty()
     }
 
-    /// Returns the names of the edges.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|(edge, _)| format!("edge {edge}"))
     }
 
-    /// Returns the numbers of the edges.
     pub(crate) fn all(&self) -> impl Iterator<Item = u32> {
         self.0.iter().map(|(edge, _)| *edge)
     }
@@ -122,7 +120,7 @@ impl CoveredEdges {
 pub(crate) struct Maps(Mutex<Vec<EdgeMap>>);
 
 impl Maps {
-    /// Plays a case with a map, and returns the edges that it covered.
+    /// Plays a case with a map. Returns the result of `play` and the edges that the case covered.
     ///
     /// # Errors
     ///

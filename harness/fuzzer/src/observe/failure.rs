@@ -22,7 +22,7 @@ pub struct Failure {
     pub backtrace: Option<Box<Backtrace>>,
 }
 
-/// The identity of a failure. It is displayed as the name of a folder: the bucket.
+/// The identity of a failure. Its displayed form is the bucket, which is also the name of the finding's folder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureKey {
     /// A process died.
@@ -31,14 +31,14 @@ pub enum FailureKey {
         program: String,
         /// The cause of the process's death.
         cause: CrashCause,
-        /// The place in the program, or the circumstances.
+        /// The place where the process died, or the last call or action if the place is unknown.
         site: CrashSite,
     },
     /// The implementation never stops sending.
     Flood(LastAction),
     /// The job does not end although all of its processes have ended.
     JobKeepsRunning(LastAction),
-    /// The memory of the named program grows out of proportion.
+    /// The memory of the named program grows out of proportion to the input.
     Memory(String),
     /// Processes of the named programs outlive the process that started them.
     Leak(Vec<String>),
@@ -90,7 +90,8 @@ pub enum FailureKind {
     Difference,
 }
 
-/// The place or the circumstances of a crash. They distinguish crashes of the same process with the same cause.
+/// The place of a crash, or the last call or action if the place is unknown. Sites distinguish crashes of the same process with the same
+/// cause.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrashSite {
     /// The place in the program, as seen by a debugger.
@@ -196,13 +197,12 @@ impl FailureKey {
         }
     }
 
-    /// Returns whether the failure is a response that does not arrive.
     pub(crate) fn is_hang(&self) -> bool {
         matches!(self, Self::Hang { .. } | Self::HangDuringPartialRequest)
     }
 
-    /// Returns a relative measure of the time that it takes to confirm the failure: 0 for a wrong response, the maximum for a job that does
-    /// not end.
+    /// Returns a relative measure of the time that it takes to confirm the failure: 0 for a wrong response, 1 for a hang, and 2 for a job
+    /// that does not end or that leaves processes behind.
     pub(crate) fn confirmation_cost(&self) -> u8 {
         match self {
             Self::JobKeepsRunning(_) | Self::Leak(_) => 2,
@@ -210,8 +210,8 @@ impl FailureKey {
         }
     }
 
-    /// Returns whether the failure may depend on individual bytes of the sent messages, as a crash may. A broken rule is sufficiently
-    /// described by the kind of message.
+    /// Returns whether the failure may depend on individual bytes of the sent messages, as a crash may. For a broken rule, the kind of
+    /// message is a sufficient description.
     pub(crate) fn depends_on_bytes(&self) -> bool {
         matches!(self, Self::Crash { .. } | Self::JobKeepsRunning(_) | Self::Flood(_) | Self::Leak(_))
     }
@@ -293,7 +293,6 @@ impl Failure {
     }
 }
 
-/// Returns the name of a signal.
 pub(crate) fn signal_name(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("signal")
 }
@@ -406,7 +405,7 @@ impl fmt::Display for FailureKey {
 /// Maximum length of a place in the name of a folder. C++ names can be longer.
 const MAX_PLACE_LENGTH: usize = 120;
 
-/// Replaces each run of characters other than letters, digits, `.`, `_` and `+` with a hyphen, and limits the length.
+/// Replaces each run of characters other than letters, digits, `.`, `_` and `+` with a hyphen, and limits the length to 60.
 fn slug(text: &str) -> String {
     cut_slug(text, 60)
 }

@@ -72,7 +72,6 @@ impl MessageKind {
         }
     }
 
-    /// Returns the kind of a message.
     pub(crate) fn of_message(wire_message: &WireMessage) -> Self {
         let (framing, text) = match wire_message {
             WireMessage::Line(line) => (Framing::Lines, line),
@@ -104,7 +103,6 @@ impl MessageKind {
 }
 
 impl UpstreamKind {
-    /// Returns the kind of a message from the upstream.
     pub(crate) fn of(text: &[u8]) -> Self {
         let Some(lines) = text.strip_suffix(b"\n") else { return Self::Partial };
         let first = lines.split(|b| *b == b'\n').next().unwrap_or_default();

@@ -40,7 +40,6 @@ impl UpstreamState {
         self.held.remove(&id);
     }
 
-    /// Records an event.
     pub(crate) fn observe(&mut self, seq: u64, kind: &EventKind) {
         match kind {
             EventKind::ToServer { proc, .. } => {
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_request_does_not_await_a_step() {
+    fn request_with_default_response_awaits_no_step() {
         let mut state = UpstreamState::default();
         for id in [7, 9] {
             state.observe(id, &passed(id, "cmd=get key=a"));

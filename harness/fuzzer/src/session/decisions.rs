@@ -1,5 +1,5 @@
 //! The bytes from which generators draw their decisions. They are derived from a seed and the number of a case, or come from a fuzzer that
-//! learns which bytes lead to something new. After the last byte, generators take the first choice.
+//! learns which bytes lead to new coverage. After the last byte, generators take the first choice.
 
 use arbitrary::{Result, Unstructured};
 

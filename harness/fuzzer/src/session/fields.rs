@@ -26,7 +26,6 @@ pub(crate) enum WriteContent {
 }
 
 impl WriteContent {
-    /// Returns PMI-1 messages.
     pub(crate) fn of_lines(messages: Vec<FieldList>) -> Self {
         Self::Messages(Encoding::Dialect, messages)
     }
@@ -55,7 +54,6 @@ impl WriteContent {
     }
 }
 
-/// Returns a tuple.
 pub(crate) fn field(key: &str, value: impl Into<FieldValue>) -> MessageField {
     MessageField { key: key.to_owned(), value: value.into().0 }
 }

@@ -62,7 +62,6 @@ impl Op {
         operations.contains(&self.operation())
     }
 
-    /// Returns the framing of the request and its response.
     pub(crate) fn framing(self) -> Framing {
         self.framing
     }

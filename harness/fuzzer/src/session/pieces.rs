@@ -1,4 +1,4 @@
-//! The pieces of text in campaigns: bytes, variables whose values are only known when the case is played, and letters of some length.
+//! The pieces of text in campaigns: bytes, variables whose values are only known when the case is played, and runs of letters.
 
 use pmi_scenario::ast::{BinOp, Encoding, Expr, Piece, Span, Spanned, Template};
 use pmi_wire::{HEADER, frame_header};
@@ -8,32 +8,31 @@ pub(crate) fn without_span<T>(value: T) -> Spanned<T> {
     Spanned { value, span: Span::default() }
 }
 
-/// Returns literal bytes.
 pub(crate) fn literal(bytes: impl Into<Vec<u8>>) -> Piece {
     Piece::Literal { bytes: bytes.into(), quoted: false }
 }
 
-/// Returns the name of the keyval space of the group that was spawned last.
+/// Returns the variable for the name of the keyval space of the group that was spawned last.
 pub(crate) fn child_kvsname() -> Piece {
     Piece::Var("child_kvs".to_owned())
 }
 
-/// Returns the name of the keyval space.
+/// Returns the variable for the name of the keyval space.
 pub(crate) fn kvsname() -> Piece {
     Piece::Var("kvs".to_owned())
 }
 
-/// Returns the id of the job.
+/// Returns the variable for the id of the job.
 pub(crate) fn jobid() -> Piece {
     Piece::Var("jobid".to_owned())
 }
 
-/// Returns the rank of the sender.
+/// Returns the variable for the rank of the sender.
 pub(crate) fn own_rank() -> Piece {
     Piece::Var("rank".to_owned())
 }
 
-/// Returns the command that starts our agent, which reports to the harness.
+/// Returns the variable for the command that starts our agent, which reports to the harness.
 pub(crate) fn agent() -> Piece {
     Piece::Var("agent".to_owned())
 }
@@ -116,7 +115,7 @@ pub(crate) fn push(template: &mut Template, piece: Piece) {
     }
 }
 
-/// Joins adjacent bytes.
+/// Joins adjacent literal pieces.
 pub(crate) fn join_adjacent(template: &mut Template) {
     for piece in std::mem::take(&mut template.pieces) {
         push(template, piece);

@@ -62,14 +62,14 @@ pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<Planned
 struct PlannedRequest {
     rank: u32,
     op: Op,
-    /// True if the request has a thread number, so that other requests may be in progress.
+    /// True if the request has a thread number, which allows other requests to be in progress.
     of_thread: bool,
     /// True if the request enters a barrier for a part of a group, during which other requests may be in progress.
     is_group_barrier: bool,
 }
 
 /// Converts a plan to statements. After an action that allows the server to end the job, responses are optional. `pristine` is true if the
-/// plan has no mutations. If it has mutations, the members of barriers for a part of a group are unknown.
+/// plan has no mutations. If the plan has mutations, the members of barriers for a part of a group are unknown.
 pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: bool) -> Vec<Statement> {
     let mut statements = Vec::with_capacity(plan.len());
     let mut valid = true;
@@ -102,7 +102,7 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
                         }
                         AwaitedResponse::Optional => of_rank.last(),
                     };
-                    // The responses to several requests arrive in any order.
+                    // The responses to several requests may arrive in any order.
                     let alone = of_rank.len() == 1;
                     let op = at.map(|at| pending.remove(*at).op);
                     match (answer, op) {

@@ -38,7 +38,7 @@ impl MessageReader {
         Self { framing, rest: Vec::new(), lost: false }
     }
 
-    /// Reads bytes, and returns the messages that are complete now.
+    /// Reads bytes, and returns the messages that are now complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<WireMessage> {
         if self.lost {
             return vec![WireMessage::NoFrame];

@@ -47,12 +47,13 @@ fn fragment(dialect: Dialect, name: &str) -> Statement {
     Statement::Use { name: without_span(format!("{prefix}{name}")), with: Vec::new() }
 }
 
-/// Returns the start of every rank: in PMI-1 with init, the limits and the name of the keyval space, in PMI-2 with init and fullinit.
+/// Returns the statement that starts every rank: with init, the limits and the name of the keyval space in PMI-1, and with init and
+/// fullinit in PMI-2.
 pub(crate) fn join(dialect: Dialect) -> Statement {
     fragment(dialect, "joined")
 }
 
-/// Returns the end of every rank: finalize and its response.
+/// Returns the statement that ends every rank, with finalize and its response.
 pub(crate) fn leave(dialect: Dialect) -> Statement {
     fragment(dialect, "finalized")
 }
@@ -293,7 +294,7 @@ impl<'a> ServerStep<'a> {
 pub(crate) fn command(action: &StepAction) -> Option<String> {
     let StepAction::Message { lines, .. } = action else { return None };
     let line = lines.first()?;
-    // The command is nearly always first, so the fields need not be parsed.
+    // The command is nearly always first, so the fields rarely need to be parsed.
     if let Some(Piece::Literal { bytes, .. }) = line.pieces.first()
         && let Some(rest) = bytes.strip_prefix(b"cmd=").or(bytes.strip_prefix(b"mcmd="))
         && let Some(word) = rest.split(|b| matches!(b, b' ' | b';')).next().filter(|word| !word.is_empty())
@@ -341,7 +342,7 @@ pub(crate) fn set_rank(statement: &mut Statement, rank: u32) {
     }
 }
 
-/// Returns the lines that a statement sends: as a client or an upstream if a server is under test, otherwise as the server.
+/// Returns the lines that the harness sends in a statement: as a client or an upstream if a server is under test, otherwise as the server.
 pub(crate) fn sent(statement: &Statement, to: ImplementationKind) -> Option<&Vec<Template>> {
     let Statement::Step(step) = statement else { return None };
     match (&step.action, step.role, to) {

@@ -13,7 +13,7 @@ pub(crate) fn mutations(case: &Case) -> BTreeSet<String> {
     case.ingredients.iter().filter_map(|i| Some(i.split_once(':')?.0.to_owned())).collect()
 }
 
-/// Writes a case and reads it. Panics if the result differs.
+/// Writes a case as text and parses the text. Panics if the result differs from the case.
 pub(crate) fn assert_round_trip(case: &Case) {
     let text = case.text();
     let source = Arc::new(SourceFile { path: "generated.pmi".into(), text: text.clone() });
@@ -32,7 +32,7 @@ pub(crate) fn mutations_of(
     let made = |seed, number| case_from_number(generator, seed, number);
     let same = |number: &u64| made(1, *number).scenario == made(2, *number).scenario;
     assert!((0..200).all(|number| made(1, number).scenario == made(1, number).scenario));
-    // Systematic sessions are the same for all seeds. At most every second session is systematic.
+    // Systematic sessions are the same for all seeds. At most half of the sessions are systematic.
     assert!((0..200).filter(same).count() < 150);
     let mut changed = BTreeSet::new();
     for case in (0..count).map(|number| made(1, number)) {

@@ -62,7 +62,6 @@ impl Target for Differential {
 #[derive(Debug, PartialEq, Eq)]
 struct ServerDifference {
     proc: Proc,
-    /// The request.
     request: LastAction,
     /// The response from each server.
     answers: Vec<String>,
@@ -211,7 +210,7 @@ mod tests {
     #[test]
     fn reports_servers_with_different_responses() {
         let mut faults = faults().filter(|f| f.breaks.contains(&"rfc13.get.value"));
-        // Some faults do not show in these short sessions.
+        // Some faults do not show up in these short sessions.
         let is_reported = faults.any(|fault| {
             let found = differences(Config { wrapper: fault.behaviour(), ..Config::default() });
             found.iter().any(|bucket| bucket.starts_with("differs--get--"))

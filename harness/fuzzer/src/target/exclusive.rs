@@ -9,7 +9,6 @@ use crate::session::case::Case;
 
 /// A wrapper for an implementation that several threads use. Each thread has its own wrapper, with a reference to the same `jobs`.
 pub(crate) struct ExclusiveTarget<'a> {
-    /// The implementation.
     pub(crate) target: &'a dyn Target,
     /// The lock that a case holds exclusively if it must run alone, and that all other cases share.
     pub(crate) jobs: &'a RwLock<()>,

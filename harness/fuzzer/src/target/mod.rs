@@ -102,7 +102,7 @@ impl CaseRun {
         self.failures.iter().find(|failure| failure.key == *key)
     }
 
-    /// Returns whether a failure occurred with valid input only.
+    /// Returns whether all input before a failure was valid.
     pub(crate) fn is_valid(&self, tests: ImplementationKind, failure: &Failure) -> bool {
         let under_test =
             if tests == ImplementationKind::Server { PartyKind::Server } else { PartyKind::Client };

@@ -27,7 +27,7 @@ use crate::observe::observation::Observation;
 use crate::observe::oracle::client::failures;
 use crate::session::case::Case;
 
-/// Minimum time without activity before a process counts as hanging, when a failure is confirmed.
+/// Minimum time without activity before a process counts as hanging, in plain runs and in confirmations.
 const MIN_HANG_TIME: Duration = Duration::from_secs(5);
 /// A process hangs if it does nothing for `HANG_FACTOR` times the duration of a plain run.
 const HANG_FACTOR: u32 = 4;
@@ -146,7 +146,8 @@ impl ClientTarget {
         }
     }
 
-    /// Returns a case in which the server does nothing unusual. A PMI-2 server also accepts an offer of PMI-1.
+    /// Returns a case in which the server does nothing unusual. If no dialect is selected, the case is in PMI-2, because a PMI-2 server
+    /// also accepts an offer of PMI-1.
     fn plain(&self, ranks: u32) -> Case {
         let dialect = self.dialect.unwrap_or(Dialect::Pmi2);
         Case::in_dialect(dialect, ImplementationKind::Client, ranks, Vec::new())

@@ -30,7 +30,7 @@ use crate::target::play::play;
 const FAST_SILENCE: SilenceTimes =
     SilenceTimes { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, accepts_polls: true };
 
-/// To end, a job may take `END_FACTOR` times as long as a step, because launchers sleep.
+/// A job may take `END_FACTOR` times as long as a step to end, because launchers may sleep before they exit.
 const END_FACTOR: u32 = 8;
 
 /// A silence is accepted after `SILENCE_FACTOR` times the duration of the slowest response, but not before [`MIN_SILENCE`].
@@ -53,7 +53,7 @@ pub struct ServerTarget {
     command: Vec<String>,
     suite: Suite,
     wait: Duration,
-    /// The slowest recent response, in microseconds.
+    /// The duration of the slowest recent response, in microseconds.
     slowest: AtomicU64,
     /// The script that reports how Hydra's proxies ended, if the kernel does not report it.
     proxy_status: Option<ProxyStatus>,
@@ -144,10 +144,12 @@ impl ServerTarget {
                         party.set_silence_times(FAST_SILENCE);
                     }
                     let mut seen = play(case, &self.suite, &mut party, command, limits, ending);
-                    // A process that was terminated, or that wrote to a dead process, did not die first.
+                    // The first death is the cause of the others. A process that was terminated, or that wrote to a dead process, did not
+                    // die first.
                     seen.crashed =
                         party.deaths().into_iter().chain(seen.crashed).min_by_key(death_likelihood);
-                    // With the shell script around a proxy, a launcher that kills its proxy kills only the shell.
+                    // If a script wraps the proxy, a launcher that kills its proxy kills only the script's shell, so remaining processes
+                    // prove nothing.
                     let finds_leftovers = seen.exit.is_some() && self.proxy_status.is_none();
                     let left =
                         if finds_leftovers { remaining_processes(|| party.leftovers()) } else { Vec::new() };
@@ -162,7 +164,7 @@ impl ServerTarget {
         }
     }
 
-    /// Counts a launched job.
+    /// Counts a launched job and its processes.
     fn count(&self, seen: &Observation) {
         let started =
             seen.events.iter().filter(|event| matches!(event.kind, EventKind::Started { .. })).count();
@@ -255,7 +257,7 @@ impl Target for ServerTarget {
         seen.edges = edges;
         self.drop_excused(&mut seen, earlier.as_ref(), times);
         let slowest = seen.slowest_response.as_micros() as u64;
-        // The value decays slowly, so that it reflects recent slow phases of the machine.
+        // The value decays slowly, and thus reflects only recent slow phases of the machine.
         let _ = self
             .slowest
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(slowest.max(s - s / 64)));
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_nothing_in_pmi2_variations() {
+    fn pmi2_variations_have_no_failures() {
         assert_eq!(found(Behaviour::default(), 150, true), None);
         for variation in variations() {
             assert_eq!(found(variation.behaviour(), 3, true), None, "{}", variation.name);

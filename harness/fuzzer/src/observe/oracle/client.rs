@@ -1,8 +1,7 @@
 //! The failures of a program or a library.
 //!
-//! A client that receives invalid responses may fail in any way. However, it must not crash, it must end, and its further messages must be
-//! valid PMI. A process does not count as hanging while the harness owes it a message, or while it waits for another process that the
-//! harness has misled.
+//! A client that receives invalid responses may fail, but it must not crash or hang, and its further messages must be valid PMI. A process
+//! does not count as hanging while the harness owes it a message, or while it waits for another process that the harness has misled.
 
 use std::borrow::Cow;
 use std::cell::LazyCell;
@@ -87,7 +86,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
             let call = call.map(|(_, function)| function.to_owned());
             FailureKey::Hang { party, requirement: None, call, after: response }
         } else {
-            // A malformed request breaks the rule after any response.
+            // A malformed request breaks the rule regardless of the response before it, so the key omits that response.
             let malformed =
                 kinds.get(&finding.seq).filter(|(kind, _)| matches!(kind, MessageKind::Malformed(_)));
             let after = malformed.map_or(response, |(kind, _)| LastAction::Message(*kind));
@@ -245,7 +244,7 @@ struct PendingRequest {
 /// A process's requests and the responses to them.
 #[derive(Default)]
 struct ExchangeHistory {
-    /// The number of the response's event, the request, and the kind of response.
+    /// For each response, the number of its event, the request, and the kind of response.
     pairs: Vec<(u64, LastRequest, ResponseKind)>,
     /// The pending requests: at most one, unless several threads make requests.
     open: Vec<PendingRequest>,
@@ -268,7 +267,7 @@ impl ExchangeHistory {
                         match message {
                             Ok(Framed { framing: Framing::Frames, text }) => history.asks_in_frame(text),
                             Ok(Framed { framing: Framing::Lines, .. }) => {}
-                            // A request that cannot be parsed has no response.
+                            // A request that cannot be parsed is also pending.
                             Err(_) => {
                                 in_frames = true;
                                 history.open.push(PendingRequest {
@@ -296,7 +295,7 @@ impl ExchangeHistory {
                         };
                         history.answered(event.seq, message);
                     }
-                    // The transcript does not contain the end of a very long write, so reading continues with a new connection.
+                    // The transcript does not contain the end of a very long write, so parsing starts afresh.
                     if connection.partial(Direction::FromServer).len() >= MAX_KEPT_MESSAGE {
                         history.answered(event.seq, Err(ResponseKind::Overlong));
                         connection = Connection::new(LINE_LIMIT);
@@ -333,7 +332,8 @@ impl ExchangeHistory {
         self.open = vec![PendingRequest { kind: MessageKind::of(bytes), op, thrid: None }];
     }
 
-    /// Records a request in PMI-2. A thread without a number waits for a single response at a time.
+    /// Records a request in PMI-2. The request replaces the pending request with the same thread number, or without a number, because a
+    /// thread waits for one response at a time.
     fn asks_in_frame(&mut self, body: &[u8]) {
         let kind = MessageKind::of_message(&WireMessage::Body(body.to_vec()));
         let op = kind.op();
@@ -351,7 +351,7 @@ impl ExchangeHistory {
         let of_thread = |open: &PendingRequest| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
         // Some servers omit the number of the thread.
         let first = || (thrid.is_none() && !self.open.is_empty()).then_some(0);
-        // After an invalid frame, a client may wait for more bytes.
+        // After an invalid frame, a client may wait for more bytes, so its request stays pending.
         let is_frame = !matches!(message, Err(ResponseKind::NoFrame));
         let at = self.open.iter().position(of_thread).or_else(first).filter(|_| is_frame);
         let pair = match (at, self.open.last()) {
@@ -397,7 +397,7 @@ impl ExchangeHistory {
     }
 }
 
-/// Returns the kind of a response.
+/// Returns the kind of a response to `op`.
 fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> ResponseKind {
     let Some(answered) = ParsedResponse::read(framing, text) else {
         let due = op.and_then(Op::response_name).map(|cmd| format!("cmd={cmd}"));
@@ -427,7 +427,7 @@ fn has_unusual_limit(maxes: &ParsedResponse<'_>) -> bool {
     limits.into_iter().any(|limit| !parse_uint(&limit).is_some_and(|limit| (16..=1 << 20).contains(&limit)))
 }
 
-/// Returns the number of the thread in the body of a frame.
+/// Returns the thread number in the body of a frame.
 fn thread(body: &[u8]) -> Option<Cow<'_, [u8]>> {
     Body::parse(body, SemicolonReading::Doubled).ok()?.value("thrid")
 }
@@ -544,7 +544,7 @@ mod tests {
                 key(abort, answer, ids::RFC13_WIRE_TUPLES),
                 "rule--client--rfc13.wire.tuples--bad-abort"
             );
-            // A valid request at the wrong time depends on the response before it.
+            // The key of a valid request at the wrong time contains the response before it.
             let early = ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS;
             assert_eq!(
                 key("cmd=get_appnum", answer, early),

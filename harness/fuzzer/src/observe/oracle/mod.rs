@@ -21,7 +21,7 @@ fn located(trace: Option<&Backtrace>) -> String {
     trace.and_then(Backtrace::blamed_frame).map_or(String::new(), |frame| format!(", {frame},"))
 }
 
-/// Returns the site of a crash: its place if a debugger saw it, otherwise the circumstances.
+/// Returns the place of a crash if a debugger saw it, otherwise the last call and the last action.
 fn site(trace: Option<&Backtrace>, call: Option<String>, after: Option<LastAction>) -> CrashSite {
     match trace.and_then(Backtrace::place) {
         Some(place) => CrashSite::Place(place),

@@ -21,7 +21,8 @@ use crate::observe::proxy_status;
 const CORRELATION_RULES: [&str; 3] =
     [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
 
-/// The kind of the last message in each write to the server, and the number of requests that the write completes.
+/// The kind of the last message in each write to the server, and the number of requests that the write completes, by the number of the
+/// write's event.
 type WriteKinds = BTreeMap<u64, (MessageKind, usize)>;
 
 /// Returns how likely it is that a process died only because another process had died: 0 is the least likely.
@@ -120,8 +121,8 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
         at_most.map_or(severity, |most| severity.min(most)) == Severity::Fail
     };
     let findings: Vec<&Finding> = seen.findings.iter().filter(fails).collect();
-    // A server that ends the job at a request also owes responses to other processes: to those that wait, and to those that make requests
-    // before they notice the end. Only the process that caused the end counts.
+    // A server that ends the job in reaction to a request also leaves other processes without a response: those that wait, and those that
+    // make requests before they notice the end. Only the process that caused the end counts.
     let lost = || findings.iter().filter(|f| is_end(f));
     let end = lost().map(|f| f.seq).min();
     let waited =
@@ -193,7 +194,7 @@ fn reported_end(seen: &Observation) -> Option<(String, CrashCause)> {
     })
 }
 
-/// Removes the parts of a message that differ from run to run: addresses, process ids, host names in brackets.
+/// Removes the parts of a message that differ from run to run: addresses, process ids, and host names in brackets.
 fn mask(text: &str) -> String {
     let mut out = String::new();
     let mut bracket = false;
@@ -245,7 +246,7 @@ fn last_action(seen: &Observation, kinds: &WriteKinds) -> LastAction {
     LastAction::Start
 }
 
-/// Returns the index of the last event before a finding in which the finding's process sent something.
+/// Returns the index of the last write that the finding's process made before the finding.
 fn last_write_index(seen: &Observation, finding: &Finding) -> Option<usize> {
     let before = &seen.events[..seen.events.len().min(finding.seq as usize)];
     before
@@ -258,7 +259,7 @@ fn is_of(event: &Event, proc: Option<Proc>) -> bool {
     matches!(event.kind, EventKind::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
 }
 
-/// Returns the last request before an event: that of `proc`, or of any process if `proc` is `None`.
+/// Returns the last request that `proc` made before an event, or that any process made if `proc` is `None`.
 fn last_request(seen: &Observation, kinds: &WriteKinds, proc: Option<Proc>, seq: u64) -> LastAction {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
     let mut last = None;
@@ -292,7 +293,7 @@ mod tests {
     use pmi_judge::{Monitor, PartyKind};
 
     #[test]
-    fn close_is_keyed_by_first_request_outside_barriers() {
+    fn job_end_is_attributed_to_first_nonbarrier_request() {
         let proc = |rank| Proc { group: 0, rank };
         let request = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
         let after_requests = |of_0: &str| {

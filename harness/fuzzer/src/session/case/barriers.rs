@@ -12,7 +12,7 @@ use crate::session::pieces::written_bytes;
 use crate::session::reading::{MessageReader, WireMessage, enters_barrier, request_of};
 use crate::session::statement::ServerStep;
 
-/// Returns the rank that a statement belongs to, and the number of barriers that the rank enters with it.
+/// Returns the rank that a statement belongs to, and the number of barriers that the rank enters with the statement.
 fn entries(statement: &Statement, framing: Framing) -> Option<(u32, usize)> {
     let Some(ServerStep::Write { rank, encoding, lines, partial: false }) = ServerStep::of(statement) else {
         return None;

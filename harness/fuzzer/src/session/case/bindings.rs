@@ -7,7 +7,6 @@ use crate::session::pieces::{agent, bytes_of, join_adjacent, length, letters, li
 use crate::session::reading::whole_spawn;
 use crate::session::statement::{AwaitedResponse, ServerStep};
 
-/// The names that are bound before a step, the requests that were passed on, and the groups that were spawned.
 #[derive(Debug, Default)]
 pub(crate) struct BoundNames {
     kvs: bool,
@@ -19,7 +18,7 @@ pub(crate) struct BoundNames {
 }
 
 impl BoundNames {
-    /// Records a statement. Returns false if it answers a request that was never passed on, or if it is not a step of a case.
+    /// Records a statement. Returns false if the statement answers a request that the proxy has not forwarded, or is not a step of a case.
     pub(crate) fn take(&mut self, statement: &Statement) -> bool {
         match ServerStep::of(statement) {
             Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),
@@ -35,7 +34,7 @@ impl BoundNames {
             Some(ServerStep::PassedOn) => self.forwarded += 1,
             Some(ServerStep::Write { lines, .. }) => {
                 let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
-                // An incomplete spawn starts no process, and waiting for a process takes a long time.
+                // An incomplete spawn starts no process, and waiting for a process takes a long time, so such a spawn is not counted.
                 let is_block = || lines.first().is_some_and(|first| bytes_of(first) == b"mcmd=spawn");
                 self.spawned += u32::from(spawns && (!is_block() || whole_spawn(lines).is_some()));
             }

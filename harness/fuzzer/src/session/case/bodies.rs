@@ -4,7 +4,7 @@ use pmi_scenario::ast::{Encoding, ImplementationKind, Piece, Role, Statement, St
 
 use crate::session::pieces::{bytes_of, literal, push};
 
-/// Replaces the tuples of a PMI-2 message with the encoded body, so that mutations and shrinking reach each byte of it.
+/// Replaces the tuples of a PMI-2 message with the encoded body, so that mutations and shrinking can change each byte of the body.
 pub(crate) fn encode_bodies(statement: &mut Statement, to: ImplementationKind) {
     let ours = if to == ImplementationKind::Server { Role::Client } else { Role::Server };
     let Statement::Step(Step { role, action: StepAction::Message { mode, lines }, .. }) = statement else {

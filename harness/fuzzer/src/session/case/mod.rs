@@ -30,8 +30,7 @@ use bodies::encode_bodies;
 /// The requirement to cite for a PMI-1 server if the judge reported no requirement. It states how a server must react to an invalid
 /// message.
 const SERVER_CITES: &str = ids::RFC13_ERROR_CLOSE;
-/// The requirement to cite for a PMI-2 server if the judge reported no requirement. It is only informative: the judge cites the
-/// requirements that count.
+/// The requirement to cite for a PMI-2 server if the judge reported no requirement. This requirement is only informative.
 const PMI2_SERVER_CITES: &str = ids::PMI2_DRAFT_UNKNOWN_COMMAND;
 /// The requirement to cite for a program or a library if the judge reported no requirement.
 const CLIENT_CITES: &str = ids::RFC13_ERROR_ABORT;
@@ -249,8 +248,8 @@ impl Case {
         }
     }
 
-    /// Returns this case without split requests: each of them is sent whole in the last of its writes. Returns `None` if no request is
-    /// split, if the result could not be played, or if no server is under test.
+    /// Returns this case with each split request sent whole, in the last of the request's writes. Returns `None` if no request is split, if
+    /// the result could not be played, or if no server is under test.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
         if self.tests() != ImplementationKind::Server {
             return None;
@@ -318,7 +317,7 @@ impl Case {
             + self.scenario.body.iter().map(weigh).sum::<usize>()
     }
 
-    /// Adapts the case after steps were removed. Returns false if it can no longer be played.
+    /// Adapts the case after steps were removed. Returns false if the case can no longer be played.
     pub(crate) fn repair(&mut self) -> bool {
         let ranks = self.ranks();
         self.scenario.nodes = self.scenario.nodes.min(ranks.max(1));
@@ -329,8 +328,8 @@ impl Case {
         self.scenario.body.iter().all(|statement| rank_of(statement).is_none_or(|rank| rank < ranks))
     }
 
-    /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. The case must be
-    /// against a server.
+    /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. Only for cases that
+    /// test a server.
     pub(crate) fn is_sound(&self) -> bool {
         let mut bound = BoundNames::default();
         self.scenario.body.iter().all(|statement| {
@@ -343,7 +342,7 @@ impl Case {
         })
     }
 
-    /// Returns whether the spawns in the case request few processes, however the server parses them. The case must be against a server.
+    /// Returns whether the spawns in the case request few processes, however the server parses them. Only for cases that test a server.
     pub(crate) fn is_bounded(&self) -> bool {
         if self.scenario.dialect.framing() == Framing::Lines {
             return true;
@@ -367,7 +366,7 @@ impl Case {
             let lines = sent(statement, ImplementationKind::Server).into_iter().flatten();
             lines.map(bytes_of).any(|text| memchr::memmem::find(&text, b"spawn").is_some())
         };
-        // Spawned processes must not spawn.
+        // Spawned processes must not spawn further processes.
         !self.scenario.body.iter().filter(of_children).any(spawns)
             && sent_bytes.iter().all(|sent_bytes| spawn_guard::is_bounded(sent_bytes))
     }
@@ -636,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn realigns_waits_with_remaining_frames() {
+    fn adapts_waits_to_remaining_frames() {
         let bytes =
             |text: &str| write_as(0, Encoding::Bytes, vec![crate::session::fields::text(text)], false);
         let body = |text: &str| write_as(0, Encoding::Body, vec![crate::session::fields::text(text)], false);
@@ -686,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn realigns_waits_with_remaining_requests() {
+    fn adapts_waits_to_remaining_requests() {
         let write = |line: &str, partial| write(0, vec![text(line)], partial);
         let due = |op: Operation| wait(0, AwaitedResponse::Due(op.into()));
         let optional = || wait(0, AwaitedResponse::Optional);
@@ -716,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn join_replaces_explicit_startup() {
+    fn regular_start_replaces_start_requests() {
         let send = |rank, line: &str| write(rank, vec![text(line)], false);
         let get = || send(1, "cmd=get kvsname=a key=b");
         let case = server(

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn allows_only_readable_spawns_of_few_processes() {
+    fn allows_only_valid_spawns_of_few_processes() {
         let program = "subcmd=a;maxprocs=2;argc=1;argv0=x;infokeycount=0;";
         let bounded = |head: &str, programs: &str| {
             is_bounded(framed(&format!("cmd=spawn;{head}{programs}")).as_bytes())

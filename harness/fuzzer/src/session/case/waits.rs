@@ -69,7 +69,7 @@ fn replace_waits(
     });
 }
 
-/// A message that may have a response.
+/// The oldest unanswered message of a rank.
 #[derive(Clone, Copy)]
 struct FrontRequest {
     /// The operation that the command names. `None` if the message is not a request.
@@ -165,7 +165,7 @@ impl PendingRequests {
         self.unanswered.push_back(UnansweredMessage { op, is_proper, waits_for, barriers });
     }
 
-    /// Counts the barrier that a request enters, and returns its number. Returns 0 for any other request.
+    /// If a request enters a barrier, counts the barrier and returns its number. Otherwise, returns 0.
     fn enter(&mut self, message: &Decoded<'_>, request: (Option<Op>, bool)) -> usize {
         let enters = enters_barrier(message, request);
         self.barriers += usize::from(enters);

@@ -86,7 +86,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
 
     fn serve(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let (setting, numbers): (_, &[u32]) = match u.int_in_range(0..=5)? {
-            // In a dialect without a request for the limits, they are constant.
+            // If the dialect has no request for the limits, the limits are constant.
             0..3 if Op::of(self.trace.dialect, "maxes").is_none() => {
                 (Setting::KvsnameLength, &[32, 63, 64, 127, 200])
             }
@@ -125,7 +125,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
                 Some(kind) => Some(kind),
                 None => self.kind(&self.trace.exchanges()[process.unwrap_or(0) as usize])?,
             };
-            // Different mappings may make processes wait for each other, which is not a bug in the program.
+            // Processes with different mappings may wait for each other forever, which is not a bug in the program.
             let is_mapping = kind.is_some_and(|(_, mapping)| mapping);
             let process = if is_mapping && self.u.ratio(3, 4)? { None } else { process };
             let requests = &self.trace.exchanges()[process.unwrap_or(0) as usize];
@@ -149,7 +149,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
                 next = write(self.trace, &mut body, process, next, at, target);
             }
         }
-        // The steps come before the one that requires the program to end.
+        // The new steps come before the step that requires the program to end.
         self.case.scenario.body.splice(0..0, body);
         Ok(())
     }

@@ -37,7 +37,7 @@ pub struct Trace {
 pub(super) struct TracedRequest {
     pub(super) op: Op,
     pub(super) mapping: bool,
-    /// True if the response states the number of a thread.
+    /// True if the response has a thread number.
     of_thread: bool,
     pub(super) answer: FieldList,
 }
@@ -80,7 +80,7 @@ impl ConnectionTrace {
             let Ok(Framed { framing, text }) = message else { continue };
             let fields = tuples_of(framing, text);
             match direction {
-                // This is the last line of a PMI-1 spawn request.
+                // The last line of a PMI-1 spawn request.
                 Direction::ToServer if text == b"endcmd" => {
                     self.pending.push((Operation::Spawn.into(), false));
                 }
@@ -89,14 +89,14 @@ impl ConnectionTrace {
                     let op = op.filter(|op| is_complete && !op.exchange().is_block);
                     self.pending.extend(op.map(|op| (op, requests_mapping(op, &fields))));
                 }
-                Direction::FromServer => self.is_answered(fields),
+                Direction::FromServer => self.assign_response(fields),
             }
         }
     }
 
-    /// Assigns a response to the first request of its operation. Responses to several threads arrive in any order, and a request that
+    /// Assigns a response to the first request of its operation. Responses to several threads may arrive in any order, and a request that
     /// consists of several messages gets only one response.
-    fn is_answered(&mut self, mut answer: FieldList) {
+    fn assign_response(&mut self, mut answer: FieldList) {
         let name = answer.first().and_then(|command| command.value.literal());
         let answered = name.and_then(|name| Op::of_response(name.as_bytes()));
         if let Some(at) = self.pending.iter().position(|(op, _)| Some(*op) == answered) {

@@ -163,7 +163,7 @@ fn answer(op: Op, number: usize, fails: bool) -> FieldList {
     fields
 }
 
-/// Makes a mutation. Returns false if the mutation is not applicable.
+/// Applies a mutation. Returns false if the mutation is not applicable.
 fn mutate(
     mutation: Mutation,
     op: Op,

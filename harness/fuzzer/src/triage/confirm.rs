@@ -50,7 +50,7 @@ fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }
 
-/// A replayer of failing cases. It confirms each failure and minimizes its case.
+/// A replayer of failing cases. It confirms each failure and minimizes the failure's case.
 pub struct Examiner<'a> {
     /// The implementation.
     pub target: &'a dyn Target,
@@ -121,7 +121,6 @@ fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'stat
     })
 }
 
-/// A minimized case.
 struct MinimizedCase {
     case: Case,
     /// Number of runs that showed the failure.
@@ -158,7 +157,7 @@ impl Examiner<'_> {
         !self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Returns the deadline of an activity that may take `time`. It is never after the late deadline of the campaign.
+    /// Returns the deadline of an activity that may take `time`. The deadline is never after the late deadline of the campaign.
     fn deadline(&self, time: Duration) -> Instant {
         let deadline = Instant::now() + time;
         self.schedule.late_deadline().map_or(deadline, |late| late.min(deadline))
@@ -227,7 +226,7 @@ impl Examiner<'_> {
     }
 
     /// Plays a case until `enough` runs have shown the failure, or for a limited number of runs and time. Returns the number of runs that
-    /// showed the failure, the number of all judged runs, and the first run that showed it.
+    /// showed the failure, the number of all judged runs, and the first run that showed the failure.
     fn measure_frequency(
         &self,
         case: &Case,
@@ -253,13 +252,13 @@ impl Examiner<'_> {
         self.repeat_runs(case, filter, least).0.len() as u32 >= least
     }
 
-    /// Plays a case once more, and returns whether it shows a failure.
+    /// Plays a case once more, and returns whether the case shows `failure`.
     pub fn recurs(&self, failure: &Failure, case: &Case) -> bool {
         self.play_for(case, Thoroughness::Thorough, FailureFilter { key: &failure.key, valid: false })
             .is_some()
     }
 
-    /// Plays a case once more, and returns whether it shows a failure with valid input only.
+    /// Plays a case once more, and returns whether the case shows `failure` with valid input only.
     pub fn shows_by_valid_input(&self, failure: &Failure, case: &Case) -> bool {
         self.play_for(case, Thoroughness::Thorough, FailureFilter { key: &failure.key, valid: true })
             .is_some()
@@ -327,19 +326,19 @@ impl Examiner<'_> {
         untraced_reason(&run.observation.events).map(str::to_owned)
     }
 
-    /// Plays the case of a failure several times. Returns `None` if it does not recur.
+    /// Plays the case of a failure several times. Returns `None` if the failure does not recur.
     pub fn confirm(&self, failure: &Failure, case: &Case, number: u64) -> Option<ConfirmedFailure> {
         let key = &failure.key;
         let filter = FailureFilter { key, valid: false };
         let (mut runs, one) = self.repeat_runs(case, filter, 0);
         if case.scenario.is_free && runs.is_empty() {
-            // A race may show in only a few runs.
+            // A race may show up in only a few runs.
             runs.extend(self.measure_frequency(case, filter, 1).1);
         }
         let again = runs.len() as u32;
         // A timeout that occurs only once may be caused by machine load.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobKeepsRunning(_));
-        // The user interrupted the runs, so the frequency of the failure is unknown.
+        // If the user interrupted the runs, the frequency of the failure is unknown.
         if by_clock && again < 2 || again < CONFIRMATION_RUNS && !self.may_continue() {
             return None;
         }
@@ -352,8 +351,8 @@ impl Examiner<'_> {
     }
 
     /// Minimizes the case of a failure. `waiting` is the number of other failures that wait to be examined. If the failure occurs with
-    /// valid input, the smallest case also contains only valid input. Returns `None` if the failure does not show reliably after the
-    /// earlier job that it seems to need.
+    /// valid input, the smallest case also contains only valid input. Returns `None` if the failure seems to need the earlier job, but does
+    /// not occur reliably after that job.
     pub fn shrink(&self, shown: ConfirmedFailure, waiting: usize) -> Option<MinimizedFailure> {
         let ConfirmedFailure { ref key, ref case, number, repetitions: again, run_time: one, valid, .. } =
             shown;
@@ -361,7 +360,7 @@ impl Examiner<'_> {
         let filter = FailureFilter { key, valid };
         let mut best = self.minimize(case, filter, again, 2, time);
         if best.repetitions < again {
-            // The failure became reliable when a step was removed. Minimize again, with more runs for each candidate.
+            // The minimized case shows the failure less often than the original case. Minimize again, with more runs for each candidate.
             let stricter = self.minimize(case, filter, again, 5, time);
             let played = best.cases_played + stricter.cases_played;
             if stricter.repetitions > best.repetitions {
@@ -372,7 +371,7 @@ impl Examiner<'_> {
         if best.repetitions == 0 || best.repetitions < again && !self.may_continue() {
             best.restore(case, again);
         }
-        // A scenario needs a regular start as its control, and a wait for the effect of its last step.
+        // A stored scenario needs a regular start, and a wait for the effect of its last step.
         for fitted in [Case::with_regular_start, Case::joined, Case::with_final_wait] {
             if self.schedule.is_late() {
                 break;
@@ -391,7 +390,7 @@ impl Examiner<'_> {
             best.case = after_itself;
         }
         best = self.without_idle_earlier(best, filter)?;
-        // A race may also show with a fixed schedule, but not every time.
+        // A race may also show up with a fixed schedule, but not every time.
         let is_race = |best: &MinimizedCase| {
             case.scenario.is_free && (best.case.scenario.is_free || best.repetitions < CONFIRMATION_RUNS)
         };
@@ -462,8 +461,9 @@ impl Examiner<'_> {
         case.with_earlier_job(&idle)
     }
 
-    /// Returns the case with itself as the earlier job, if the failure needs that. When a case is played repeatedly, every run but the
-    /// first follows a run of the same case. The failure needs such an earlier run if it disappears after an idle job.
+    /// Returns the case with itself as the earlier job, if the failure needs an earlier run of the same case. When a case is played
+    /// repeatedly, every run but the first follows a run of the same case. The failure needs such an earlier run if it disappears after an
+    /// idle job.
     fn after_itself(&self, case: &Case, filter: FailureFilter<'_>, again: u32) -> Option<Case> {
         let after_idle = Self::after_idle(case)?;
         if (0..CONFIRMATION_RUNS)
@@ -482,8 +482,8 @@ impl Examiner<'_> {
         (!runs.is_empty()).then(|| runs.iter().flatten().count() as u32)
     }
 
-    /// Removes the earlier job if the failure also shows after an idle job. Returns `None` if the failure shows only after the earlier job,
-    /// but not reliably, or if no run after an idle job could be judged.
+    /// Removes the earlier job if the failure also occurs after an idle job. Returns `None` if the failure occurs only after the earlier
+    /// job, but not reliably, or if no run after an idle job could be judged.
     fn without_idle_earlier(&self, best: MinimizedCase, filter: FailureFilter<'_>) -> Option<MinimizedCase> {
         if best.case.earlier.is_none() {
             return Some(best);

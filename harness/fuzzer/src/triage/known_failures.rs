@@ -1,4 +1,4 @@
-//! Known failures, which are not reported again, and the mutations that generators avoid in order to get past them.
+//! Known failures, which are not reported again, and the mutations whose cases campaigns skip, because these failures would hide others.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -94,8 +94,8 @@ impl KnownFailures {
             .map_err(|error| KnownError::Text { file: file.to_owned(), error: Box::new(error) })
     }
 
-    /// Returns the text of a file of known buckets. It has an entry for every crash location and every other bucket. The user adds the
-    /// reasons.
+    /// Returns the text of a file of known buckets. The text has an entry for every crash location and every other bucket. The user adds
+    /// the reasons.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl IngredientStatistics {
         }
     }
 
-    /// Returns whether to skip a case. Every eighth case is played regardless, because it may show a failure that the known failure hides.
+    /// Returns whether to skip a case. Every eighth case is played regardless, because it may show a failure that a known failure hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
             self.counts
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_suppress_findings_and_avoid_ingredients() {
+    fn patterns_match_buckets_and_ingredients() {
         let known: KnownFailures =
             toml::from_str("[[known]]\nbucket = \"crash--proxy--*\"\navoid = [\"half:*\"]").unwrap();
         let name = |bucket: &str| known.name(bucket, None);

@@ -8,10 +8,10 @@ use pmi_wire::Framing;
 use crate::session::case::Case;
 use crate::session::pieces::{length, letters, literal, template};
 
-/// Minimizes `case`. `shows_failure` plays a candidate and returns whether it still shows the failure. It is called at most `budget` times.
-/// Returns the smallest candidate that showed the failure, or `case` if no candidate did. If `bytes` is true, single bytes are removed as
-/// well, which helps only if the failure depends on bytes. The removal of the earlier job is tried first, because few failures need it, and
-/// a candidate without it takes one launch instead of two. The earlier job itself is minimized last.
+/// Minimizes `case`. `shows_failure` plays a candidate and returns whether it still shows the failure. `shows_failure` is called at most
+/// `budget` times. Returns the smallest candidate that showed the failure, or `case` if no candidate did. If `bytes` is true, single bytes
+/// are removed as well, which helps only if the failure depends on bytes. The removal of the earlier job is tried first, because few
+/// failures need it, and a candidate without it takes one launch instead of two. The earlier job itself is minimized last.
 pub(crate) fn shrink(
     case: Case,
     budget: usize,
@@ -105,7 +105,6 @@ impl<'a> Shrinker<'a> {
         self.try_one(candidate);
     }
 
-    /// Removes the earlier job.
     fn drop_earlier(&mut self) {
         if self.best.earlier.is_some() {
             let candidate = Case { earlier: None, ..self.best.clone() };

@@ -1,4 +1,4 @@
-//! Stores findings as self-contained folders with the scenario, a script that does not need pmi-conform, and the transcript.
+//! Stores findings as self-contained folders with the scenario, a reproducer that does not need pmi-conform, and the transcript.
 
 use std::fmt;
 use std::fs;
@@ -33,7 +33,7 @@ pub struct StoredFinding {
     pub description: String,
     /// The broken requirement, if the judge reported one.
     pub requirement: Option<String>,
-    /// The kind of failure. Folders of earlier versions do not contain it.
+    /// The kind of failure. Folders of earlier versions do not contain this field.
     #[serde(default)]
     pub kind: FailureKind,
     /// True if the stored session contains only valid input, so that any client may encounter the failure.
@@ -66,7 +66,7 @@ pub struct StoredFinding {
     /// schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequency: Option<[u32; 2]>,
-    /// True if the stored case was minimized completely. Folders of earlier versions do not contain it.
+    /// True if the stored case was minimized completely. Folders of earlier versions do not contain this field.
     #[serde(default)]
     pub minimized: bool,
     /// Number of steps of the original case and of the stored case.
@@ -139,7 +139,7 @@ impl StoredFinding {
         RootCause { input, kind: self.kind, description: cause }
     }
 
-    /// Returns whether a failure is a crash of the same process by the same signal, regardless of the place.
+    /// Returns whether a failure is a crash of the same process with the same signal, regardless of the place.
     pub fn is_same_crash(&self, failure: &Failure) -> bool {
         match (&self.backtrace, &failure.backtrace) {
             (Some(of), Some(other)) => (&of.name, of.signal) == (&other.name, other.signal),
@@ -216,7 +216,7 @@ pub fn store(
         &format!("pmi-conform {}\n{system}\n{}", env!("CARGO_PKG_VERSION"), origin.version),
     )?;
     write("command.txt", &format!("{}\n{replay}\n", shell_words::join(origin.command)))?;
-    // Written last, so that its existence shows that the folder is complete.
+    // This file is written last: if it exists, the folder is complete.
     write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))?;
     Ok(folder)
 }

@@ -112,7 +112,6 @@ impl LibraryGenerator {
         own.map_or(&[], |(_, _, all)| all)
     }
 
-    /// Returns the number of kinds of calls.
     pub(crate) fn kinds(&self) -> u32 {
         self.functions().len() as u32
     }
@@ -212,7 +211,7 @@ impl CallDraft<'_> {
         of_none || self.key == MAPPING
     }
 
-    /// Returns the size of each buffer, by the index of the parameter that states it.
+    /// Returns the size of each buffer, by the index of the parameter that states the size.
     fn buffer_sizes(&self, u: &mut Unstructured<'_>) -> Result<BTreeMap<usize, i64>> {
         let mut rooms = BTreeMap::new();
         for param in self.function.params {

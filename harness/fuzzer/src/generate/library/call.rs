@@ -72,7 +72,7 @@ pub(crate) fn quoted(content: &str) -> Arg {
     Arg::Text(text(content))
 }
 
-/// Returns a negative number.
+/// Returns the argument `-number`.
 pub(crate) fn negative(number: i64) -> Arg {
     Arg::Number(Expr::Binary(Box::new(Expr::Number(0)), BinOp::Sub, Box::new(Expr::Number(number))))
 }

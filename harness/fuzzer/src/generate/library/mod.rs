@@ -88,7 +88,7 @@ impl Generator for Vec<LibraryGenerator> {
     }
 }
 
-/// Returns a case that shows whether a library uses our connection: it calls init and a barrier.
+/// Returns a case that shows whether a library uses our connection. The case calls init and a barrier.
 pub(crate) fn probe_case(dialect: Dialect) -> Case {
     let libraries = LibraryGenerator { dialect, has_ring: false, ranks: 1, mutate: false, uses_wire: true };
     let calls = ["init", "barrier"].map(|operation| libraries.plain(operation).stmt());
@@ -124,7 +124,7 @@ fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result
     args[which] = match &args[which] {
         Arg::Out(..) if !has_errors => return Ok(None),
         Arg::Number(_) if !has_errors && is_length => Arg::Number(Expr::Number(0)),
-        // A list as an argument has its own format.
+        // A list argument has its own format, so it is not changed.
         Arg::Text(_) if params.get(which) != Some(&Param::Str) => return Ok(None),
         Arg::Text(_) => match u.int_in_range(0..=6)? {
             0 if has_errors => Arg::Null,
@@ -161,7 +161,7 @@ fn mutate_response(
     let (mutation, all) = answer.mutated(u)?;
     body.push(request_step(rank, request.pattern.clone(), false));
     body.extend(all.into_iter().map(|step| match step {
-        // Unlike the scenario of a program, that of a library has no step for the correct response.
+        // The scenario of a library, unlike that of a program, has no step for the correct response.
         ResponseStep::Correct => response_step(rank, answer.correct()),
         step => response_step(rank, step),
     }));
@@ -208,7 +208,7 @@ mod tests {
                 }
             }
             let of_api = signature::functions(libraries.dialect).iter().map(|function| function.name);
-            // An abort does not return.
+            // No case calls an abort, because an abort does not return.
             let missing: Vec<_> =
                 of_api.filter(|name| !called.contains(name) && !name.ends_with("_Abort")).collect();
             assert_eq!(missing, Vec::<&str>::new());

@@ -1,9 +1,9 @@
 //! Free sessions: each rank makes a series of valid requests, as fast as the responses arrive.
 //!
-//! The requests are chosen so that ranks meet: they get keys while others put them, use the same names, and read everything after the
-//! barrier. Each value begins with its key, so that a mixture of two values is detected. A rank may hold back the last byte of a request
-//! while others send their requests. Systematic sessions do this for each pair of operations. Some sessions also stop a rank for a moment,
-//! or let a rank leave early.
+//! The requests are chosen so that ranks access the same data: ranks get keys while other ranks put these keys, use the same names, and
+//! read everything after the barrier. Each value begins with its key, so that a mixture of two values is detected. A rank may hold back the
+//! last byte of a request while others send their requests. Systematic sessions do this for each pair of operations. Some sessions also
+//! stop a rank for a moment, or let a rank leave early.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Piece, Template};
@@ -18,7 +18,7 @@ use crate::session::pieces::letters;
 use crate::session::plan::{PlannedStep, ask, must_answer, request_of};
 use crate::session::statement::{close, exit, kill, leave, pause};
 
-/// The numbers of ranks to choose from. Small numbers occur more often, because their launches are faster.
+/// The numbers of ranks to choose from. Small numbers occur more often, because small jobs start faster.
 pub const RANKS: [u32; 8] = [2, 2, 3, 4, 8, 16, 32, 64];
 
 /// Maximum number of requests in a session between two barriers.
@@ -42,7 +42,8 @@ pub(crate) fn session(scope: SessionFeatures, u: &mut Unstructured<'_>) -> Resul
     if has_spawn {
         model.spawn_beside()?;
     }
-    // In PMI-2, Hydra's mpiexec crashes on a get before the first fence. This crash hides all other failures.
+    // In PMI-2, Hydra's mpiexec crashes on a get before the first fence. This crash hides all other failures, so most sessions begin with a
+    // barrier.
     if model.u.ratio(3, 4)? {
         model.free_barrier();
     }
@@ -266,7 +267,7 @@ mod tests {
     use crate::target::{Target, Thoroughness, Tracing};
 
     #[test]
-    fn reference_has_no_races() {
+    fn reference_server_has_no_races() {
         let suite = pmi_runner::suite::embedded().unwrap();
         let server =
             ServerTarget::new(Access::Memory(Config::default()), suite, Duration::from_secs(1)).unwrap();

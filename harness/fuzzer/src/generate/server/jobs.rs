@@ -1,5 +1,5 @@
-//! Two consecutive jobs of the same server. The second job makes similar requests. Keys, names and requests of the first job must not
-//! affect it. The first job is valid input.
+//! Two consecutive jobs of the same server. The requests of the second job are similar to those of the first. Keys, names and requests of
+//! the first job must not affect the second. The first job is valid input.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
@@ -54,7 +54,7 @@ const SINGLE_JOB_PERCENT: u32 = 96;
 /// The name that the first job leaves published, and the name that it unpublishes.
 const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
 
-/// Returns a case with two jobs: the first ends as `ending` states, and the second repeats its requests.
+/// Returns a case with two jobs: the first ends as `ending` states, and the second repeats the requests of the first.
 pub(crate) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnding) -> Case {
     let ranks = [scope.ranks.clamp(1, 2); 2];
     let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, repeats_keys: true, names: scope.names };
@@ -62,7 +62,7 @@ pub(crate) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnd
     jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Returns a job that publishes a name without unpublishing it, and a job that looks it up.
+/// Returns a job that publishes a name without unpublishing it, and a job that looks the name up.
 pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     [true, false].map(|publishes| {
         let mut none = Unstructured::new(&[]);

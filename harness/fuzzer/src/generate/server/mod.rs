@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_without_dialect_generates_both_protocols() {
+    fn scope_with_any_dialect_generates_both_dialects() {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let of_pmi2 = |number: &u64| generate(1, *number, scope).scenario.dialect == Dialect::Pmi2;
         let count = (0..400).filter(of_pmi2).count();

@@ -40,7 +40,7 @@ pub(crate) struct SessionModel<'a, 'b> {
     pub(crate) offers_pmi12: bool,
     /// The state of concurrent requests and attributes, which exist only in a dialect with `thrid`.
     pub(crate) threads: ThreadState,
-    /// The operation that the upstream answers. Its steps are generated separately.
+    /// The operation that the upstream answers. The steps for this operation are generated separately.
     pub(crate) upstream_operation: Option<Op>,
     /// Length of the plan at the point where every rank has started.
     pub(crate) started: usize,
@@ -188,7 +188,7 @@ impl SessionModel<'_, '_> {
     /// Returns a key that a careless comparison confuses with `key`.
     fn similar_key(&mut self, key: &str) -> Result<String> {
         Ok(match self.u.int_in_range(0..=5)? {
-            // PMI-2 doubles semicolons, so other changes could break such a key.
+            // PMI-2 doubles semicolons, so other changes could make a key with semicolons invalid.
             _ if key.contains(';') => format!("{key}-"),
             0 => format!("{key}-"),
             1 => key.to_uppercase(),
@@ -278,7 +278,7 @@ impl SessionModel<'_, '_> {
         }
     }
 
-    /// Returns the port of a service.
+    /// Returns a port for a service to publish.
     pub(crate) fn port(&mut self) -> Result<Template> {
         let mark = format!("tag#{}$port#4242$", self.services.len());
         Ok(match percent(self.u)? {
@@ -315,7 +315,7 @@ impl SessionModel<'_, '_> {
 
 /// The state of the concurrent requests and the attributes in a session under construction.
 pub(crate) struct ThreadState {
-    /// For each rank, true if it may have several requests in progress at once.
+    /// For each rank, true if the rank may have several requests in progress at once.
     pub(crate) several: Vec<bool>,
     /// Number of the last request that has a `thrid`.
     pub(crate) last: u32,
@@ -326,7 +326,6 @@ pub(crate) struct ThreadState {
 }
 
 impl ThreadState {
-    /// Creates the initial state for this number of ranks.
     pub(crate) fn of(ranks: u32) -> Self {
         Self { several: vec![false; ranks as usize], last: 0, jobid: false, attributes: Vec::new() }
     }

@@ -15,7 +15,7 @@ const MAX_OPEN_BARRIERS: u32 = 4;
 /// Ordinary tags, and tags near the limits of integer types, where a server may lose bits.
 const TAGS: [u32; 12] = [0, 1, 2, 9, 42, 127, 128, 255, 256, 65_535, 65_536, i32::MAX as u32];
 
-/// A barrier: the value of its `group` field, and the ranks that have to enter it.
+/// A barrier for a part of a process group: the value of the `group` field, and the ranks that must enter the barrier.
 struct PartialBarrier {
     group: String,
     members: Vec<u32>,
@@ -64,7 +64,8 @@ impl SessionModel<'_, '_> {
             _ => {
                 let mut members = all;
                 shuffle(self.u, &mut members)?;
-                // A barrier for a single process is rare, because it makes Hydra 5.0 end the job, so that later requests are not tested.
+                // A barrier of a single process is rarely generated: Hydra 5.0 ends the job at such a barrier, and later requests then
+                // remain untested.
                 let least = if percent(self.u)? < 8 { 1 } else { members.len().min(2) };
                 members.truncate(self.u.int_in_range(least..=members.len())?);
                 // A list in a different order may name a different group, so all members write the same list.

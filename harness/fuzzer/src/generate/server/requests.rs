@@ -422,7 +422,7 @@ impl SessionModel<'_, '_> {
     }
 }
 
-/// Returns the argument that names the keyval space of the group.
+/// Returns the field that names the keyval space of the group.
 pub(crate) fn own_space() -> NamedField {
     ("kvsname", template(vec![kvsname()]))
 }

@@ -42,7 +42,7 @@ impl DialectChoice {
 /// The features that sessions may use.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionFeatures {
-    /// The dialect.
+    /// The dialect of the sessions.
     pub dialects: DialectChoice,
     /// Maximum number of ranks.
     pub ranks: u32,

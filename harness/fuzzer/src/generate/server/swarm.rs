@@ -1,5 +1,5 @@
 //! The features that a session uses. A session with few features explores them more deeply than a session with all features would, because
-//! features undo each other's effects or end the session.
+//! features may undo each other's effects or end the session.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
@@ -63,7 +63,7 @@ pub(crate) struct Swarm {
     pub(crate) same_values: bool,
     /// True if keys are long.
     pub(crate) long_keys: bool,
-    /// True if keys are similar to earlier keys: longer, shorter, in a different case or in a different order.
+    /// True if keys are similar to earlier keys: longer, shorter, or with letters in a different case or order.
     pub(crate) similar_keys: bool,
     /// True if keys contain characters besides letters and digits.
     pub(crate) special_keys: bool,
@@ -143,7 +143,7 @@ pub(crate) struct CallSwarm {
     pub(crate) contents: bool,
     /// True if the keys and names that the library requests mostly exist.
     pub(crate) found: bool,
-    /// The kind of call that makes up most of the session; [`CallSwarm::kind`] draws it.
+    /// The kind of call that makes up most of the session. See [`CallSwarm::kind`].
     preferred_kind: Option<u32>,
     /// Maximum number of calls.
     calls: usize,
@@ -181,7 +181,7 @@ impl CallSwarm {
         pick(u, &[0, 1, 2, 16, 64, 256, 1024, 4096])
     }
 
-    /// Draws the text that a process puts or receives: letters of some length, special content, or the plain text.
+    /// Draws the text that a process puts or receives: a run of letters, special content, or `plain`.
     pub(crate) fn text(
         &self,
         dialect: Dialect,

@@ -1,5 +1,5 @@
-//! Sessions with many requests that differ in one property, or not at all. They find faults that depend on a single length or byte, as well
-//! as overflows and leaks.
+//! Sessions with many requests that differ in one property, or not at all. Such sessions find faults that depend on a single length or
+//! byte, as well as overflows and leaks.
 
 use std::ops::RangeInclusive;
 
@@ -147,7 +147,7 @@ impl SessionModel<'_, '_> {
             _ => self.u.int_in_range(100..=199)?,
         };
         let operation = match self.u.int_in_range(0..=6)? {
-            // Put is twice as likely, since it uses memory.
+            // Puts are twice as likely, because they use memory.
             0 | 1 => RepeatedOperation::Put,
             2 => RepeatedOperation::Get,
             3 => RepeatedOperation::Miss,
@@ -158,8 +158,8 @@ impl SessionModel<'_, '_> {
         self.repeat_times(operation, rank, count)
     }
 
-    /// Plans `count` repetitions of an operation. Keys and values are short, so that a session can have many repetitions. Many are needed
-    /// because overflows and leaks show late.
+    /// Plans `count` repetitions of an operation. Keys and values are short, so that a session can have many repetitions. Overflows and
+    /// leaks become visible only after many repetitions.
     pub(crate) fn repeat_times(&mut self, operation: RepeatedOperation, rank: u32, count: u32) -> Result<()> {
         match operation {
             RepeatedOperation::Put => {
@@ -229,7 +229,7 @@ impl SessionModel<'_, '_> {
             self.plan.extend(publish);
         }
         for gone in 0..NAMES {
-            // Unpublish the names in an order other than that of their publication.
+            // Unpublish the names in a different order than they were published.
             let of = |turn: u32| turn * 5 % NAMES;
             let unpublish = self.name_of(rank, "unpublish", name(of(gone)));
             self.plan.extend(unpublish);

@@ -139,7 +139,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
                 let count = call.request.map_or(0, |r| r.answer(libraries.dialect).series(series).len());
                 (0..count.min(MAX_FIRST_CHANGES)).map(move |at| LibrarySession::Begin(which, series, at))
             };
-            // Each request needs only one session.
+            // Several numbers may select the same first request, which needs only one session.
             let mut firsts = BTreeMap::new();
             for which in 0..3 {
                 let request = begin(libraries, which).request.map(|request| request.op.to_string());
@@ -163,7 +163,7 @@ fn takes_text(function: &str) -> bool {
 fn buffer_arguments(call: &PlannedCall) -> Option<(usize, usize)> {
     let params = signature::function(call.function)?.params;
     params.iter().enumerate().find_map(|(at, param)| match param {
-        // Both buffers of a ring have the same size.
+        // The two buffers of a ring share one size, so their size is not varied.
         _ if call.function == "PMIX_Ring" => None,
         Param::OutText(Some(size)) | Param::OutInts(Some(size)) => Some((at, *size)),
         _ => None,
@@ -256,7 +256,7 @@ fn make_case(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
     }
     match through {
         LibrarySession::Responses(sample, part) => {
-            // After a miss, responses must be the same as before.
+            // A miss must not change later responses.
             let missed = maker.next(*sample);
             maker.changed(missed, &REFUSED);
             let used = maker.next(*sample).request.and_then(|r| Some(r.answer(dialect).value_field()?.1));

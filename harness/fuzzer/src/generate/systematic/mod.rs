@@ -38,7 +38,7 @@ enum ServerSession {
     CollidingKeys,
     /// Many names, which are unpublished one by one.
     Withdrawals,
-    /// The operation that overlaps with every other operation.
+    /// An operation that overlaps with every other operation.
     Overlaps(&'static str),
 }
 
@@ -217,17 +217,17 @@ mod tests {
         let times = |through: ServerSession, text: &str| {
             make_case(scope, Dialect::Pmi1, &through).text().matches(text).count()
         };
-        let soaks = |operation| move |text: &str| times(ServerSession::Repeated(operation), text);
-        assert_eq!(soaks(RepeatedOperation::Barrier)("1  send    cmd=barrier_in"), 300);
-        assert_eq!(soaks(RepeatedOperation::Names)("send    cmd=publish_name"), 300);
-        assert_eq!(soaks(RepeatedOperation::Miss)("key=missing"), 300);
-        assert_eq!(soaks(RepeatedOperation::Get)("key=k1-0"), 1 + 300);
-        let puts = soaks(RepeatedOperation::Put);
+        let repeated = |operation| move |text: &str| times(ServerSession::Repeated(operation), text);
+        assert_eq!(repeated(RepeatedOperation::Barrier)("1  send    cmd=barrier_in"), 300);
+        assert_eq!(repeated(RepeatedOperation::Names)("send    cmd=publish_name"), 300);
+        assert_eq!(repeated(RepeatedOperation::Miss)("key=missing"), 300);
+        assert_eq!(repeated(RepeatedOperation::Get)("key=k1-0"), 1 + 300);
+        let puts = repeated(RepeatedOperation::Put);
         // The key is read by the process that puts it and by one other process.
         assert_eq!((puts("send    cmd=put"), puts("0  send    cmd=get"), puts("key=k1-299")), (300, 300, 2));
         let appnum = Op::of(Dialect::Pmi1, "appnum").unwrap();
         assert!(plain_requests(Dialect::Pmi1).contains(&appnum));
-        assert_eq!(soaks(RepeatedOperation::Ask(appnum))("send    cmd=get_appnum"), 300);
+        assert_eq!(repeated(RepeatedOperation::Ask(appnum))("send    cmd=get_appnum"), 300);
         let bytes = ServerSession::Texts(
             Sweep { of: TextUse::Value, property: VariedProperty::Byte },
             every_byte(Dialect::Pmi1, TextUse::Value),

@@ -32,7 +32,7 @@ pub(crate) enum ProgramSession {
 /// sessions of all series.
 const FIRST_SESSIONS: usize = 64;
 
-/// The longest first write in bytes, longer than most responses.
+/// Maximum length of the first write, in bytes. Most responses are shorter.
 const LONGEST_FIRST_WRITE: u32 = 40;
 
 /// Returns the settings and their values.

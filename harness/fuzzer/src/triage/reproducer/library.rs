@@ -1,4 +1,5 @@
-//! Writes the C program that calls functions of a library. Its parent process sends the responses of the process manager.
+//! Writes the C program that calls functions of a library in child processes. The parent process sends the responses of the process
+//! manager.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

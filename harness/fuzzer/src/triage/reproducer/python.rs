@@ -252,7 +252,7 @@ impl PythonScript<'_> {
                     dictionary(&env)
                 )
             }
-            // When processes end, the launcher may die before its proxy or in its place.
+            // When processes end, the launcher may die before its proxy, or instead of the proxy.
             FinalCheck::Death { launcher, signal } => {
                 let of_launcher = format!("job.poll() == {}", -signal);
                 let ended = "os.path.exists(here + \"/ended\")";

@@ -28,7 +28,7 @@ pub(super) enum ReproducerStep {
     Kill(i32),
 }
 
-/// The name of Hydra's proxy. A script in its place starts it and records its exit status.
+/// The name of Hydra's proxy. A reproducer puts a script in the proxy's place, which starts the proxy and records its exit status.
 const HYDRA_PROXY: &str = "hydra_pmi_proxy";
 
 /// The check after all steps.
@@ -71,7 +71,7 @@ pub(super) struct ReproducerSession {
     pub(super) final_check: FinalCheck,
 }
 
-/// The end of the path of an agent in a command line or a spawn request: `DIR/gN/pmi-conform-agent`.
+/// The end of an agent's path. In a command line or a spawn request, the whole path is `DIR/gN/pmi-conform-agent`.
 const AGENT: &[u8] = b"/pmi-conform-agent";
 
 const SIGPIPE: i32 = 13;

@@ -9,8 +9,8 @@ use crate::observe::failure::{CrashCause, Failure, FailureKey};
 /// The symptom by which a reproducer recognizes a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Symptom {
-    /// The event that shows a finding: a message, the end of a connection, silence, or the start of a process. If it contains several
-    /// messages, `seen` selects one.
+    /// The event that shows a finding: a message, the end of a connection, silence, or the start of a process. If the event contains
+    /// several messages, `seen` selects one.
     Event {
         /// The number of the event.
         seq: u64,

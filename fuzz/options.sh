@@ -7,7 +7,7 @@ build() {
         cargo=(cargo +nightly)
         folder=fuzz-asan
         export RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address"
-        # If a target is named, build scripts and macros are compiled without the sanitizer.
+        # If a target triple is given, build scripts and macros are compiled without the sanitizer.
         place=(--target "$("${cargo[@]}" -vV | sed -n 's/^host: //p')")
     fi
     # A separate folder, because cargo does not detect that the wrapper compiles differently.

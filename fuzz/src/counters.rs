@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Number of counters. It is small, so that similar states share a counter.
+/// Number of counters. Several states may share a counter.
 const COUNT: usize = 1024;
 
 // libFuzzer finds the counters by the name of the section (Linux only), and clears them before each run.

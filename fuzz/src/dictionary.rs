@@ -73,7 +73,7 @@ pub fn of(target: &str) -> Option<String> {
     Some(text)
 }
 
-/// Returns the tuples of a line, each with the space before it, and the whole line.
+/// Returns a whole line and its tuples, each tuple with the space before it.
 fn tuples(line: &[u8]) -> Vec<Vec<u8>> {
     let mut words = vec![[line, b"\n"].concat()];
     for (at, tuple) in line.split(|byte| *byte == b' ').enumerate() {

@@ -1,5 +1,5 @@
-//! Target: sessions of a campaign against a server that environment variables select. If they are not set, the server is the reference in
-//! memory.
+//! Target: sessions of a campaign against a server that environment variables select. If the variables are not set, the server is the
+//! in-memory reference server.
 //!
 //! - `PMI_CONFORM_SERVER`: the command, as for `pmi-conform fuzz --server`; not a bare `hydra_pmi_proxy`.
 //! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known`.
@@ -35,7 +35,7 @@ use crate::counters;
 
 /// Maximum duration of a step, as in a campaign.
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number of consecutive sessions that cannot be played after which the target gives up.
+/// The target gives up after this number of consecutive sessions that cannot be played.
 const MAX_UNPLAYED: u32 = 20;
 
 /// Checks that the server shows no failure that a campaign would detect, except known failures.
@@ -44,8 +44,8 @@ pub fn run(data: &[u8]) {
     EXTERNAL.run(data);
 }
 
-/// Acts as an agent or a tracer if this program was started as one. Must be called first, because launchers start this program as the
-/// processes of a session.
+/// Acts as an agent or a tracer if this program was started as one. Launchers start this program as the processes of a session, so this
+/// function must be called first.
 pub fn be_agent() {
     let argv: Vec<_> = std::env::args_os().collect();
     if argv.first().is_some_and(|name| tracer::is_tracer(name)) {
@@ -134,8 +134,8 @@ impl External {
     /// Counts transitions as coverage, and periodically prints figures.
     fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
-            // The counters distinguish only reactions by the number of waiting processes, and the order of requests. With finer counters,
-            // every session would count as new.
+            // One counter is for a request with its reaction and the number of waiting processes, another for a request with the exchange
+            // before it. With finer counters, every session would count as new.
             let Transition { before, waiting, request, reaction } = transition;
             counters::seen(hash(&(waiting, request, reaction)));
             counters::seen(hash(&(before, request)));

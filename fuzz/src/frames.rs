@@ -13,8 +13,8 @@ const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
 const HEADER: usize = 6;
 const READINGS: [SemicolonReading; 2] = [SemicolonReading::Doubled, SemicolonReading::Plain];
 
-/// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation. It must hold at most the longest
-/// body. Printing and parsing a parsed body must yield the same message. Both directions of a connection must be independent of the
+/// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation. The framer must hold at most the
+/// longest body. Printing and parsing a parsed body must yield the same message. Both directions of a connection must be independent of the
 /// fragmentation.
 pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
@@ -94,7 +94,7 @@ impl<'a> ExpectedFrames<'a> {
         Some(&self.stream[body..self.at])
     }
 
-    /// Returns the bytes of an incomplete message that the framer holds.
+    /// Returns the bytes of the incomplete frame that the framer holds.
     fn partial(&self, pushed: usize) -> &'a [u8] {
         if self.framing_lost || self.at > pushed { b"" } else { &self.stream[self.at..pushed] }
     }

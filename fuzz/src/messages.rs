@@ -1,4 +1,4 @@
-//! Target: the decoder of messages, for each row of the protocol table. It must return the fields that were written.
+//! Target: the decoder of messages, for each row of the protocol table. The decoder must return the fields that were written.
 //!
 //! Input: a byte for the framing and the direction, a byte for the row, then the fields (see `input`).
 
@@ -15,7 +15,7 @@ use crate::spell::{message, msg_last};
 /// A written field: its key and its value.
 type WrittenFields = (&'static str, Vec<u8>);
 
-/// Writes a message and decodes it, both unchanged and with its tuples in a different order and with an unknown tuple.
+/// Writes a message and decodes it twice: unchanged, and with reordered tuples and an unknown tuple.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let kind = byte(&mut u);

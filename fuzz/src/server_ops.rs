@@ -175,7 +175,7 @@ impl Session {
         protocol::by_operation(self.framing(), operation).expect("an operation of every dialect")
     }
 
-    /// Sends the init of a process, and the requests that usually follow it over lines.
+    /// Sends the init of a process and, in lines, the requests that usually follow.
     fn join(&mut self, p: Proc, is_usual: bool) {
         let (version, subversion) = (self.version.version, self.version.subversion);
         let offer = format!("cmd=init pmi_version={version} pmi_subversion={subversion}\n");
@@ -291,7 +291,7 @@ impl Session {
     }
 }
 
-/// Returns the value of a field.
+/// Returns a value for a field of a request.
 fn value(p: Proc, field: &Field, detail: u8) -> String {
     let (low, high) = (usize::from(detail & 7), usize::from(detail >> 3 & 7));
     match field.name {

@@ -1,5 +1,5 @@
 /* An example of a PMI-1 parser, with a bug: the value of the third put of a connection is copied into a buffer of 32 bytes, regardless
- * of its length. The bug shows only after three related requests. */
+ * of its length. The bug shows up only after three related requests. */
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -280,7 +280,6 @@ impl Generator for EvolvingGenerator {
     }
 }
 
-/// Returns whether a case stays within the scope.
 fn is_in_scope(case: &Case, scope: SessionFeatures) -> bool {
     let has = |wanted: &dyn Fn(&Piece) -> bool| {
         let sent =

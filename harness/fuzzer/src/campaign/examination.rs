@@ -49,7 +49,7 @@ impl Campaign<'_> {
     }
 
     /// Confirms a new failure. A failure that does not recur when its case is played alone may depend on the state that the previous job
-    /// left behind.
+    /// left behind, so the case is then played after that job.
     pub(super) fn examine(&self, occurrence: &FailureOccurrence) {
         self.lock().examining += 1;
         if !self.recurs(occurrence, &occurrence.case) && !self.recurs_after_previous(occurrence) {
@@ -71,7 +71,7 @@ impl Campaign<'_> {
         })
     }
 
-    /// Plays a case again, and returns whether the failure recurs.
+    /// Returns whether a failure recurs. If the failure has a root cause, that cause is confirmed, otherwise the failure itself.
     fn recurs(&self, occurrence: &FailureOccurrence, case: &Case) -> bool {
         let failure = &occurrence.failure;
         let bucket = failure.key.to_string();

@@ -186,7 +186,6 @@ pub struct CampaignSummary {
     pub interrupted: bool,
 }
 
-/// The data that the workers share.
 #[derive(Default)]
 struct SharedState {
     state: CampaignState,
@@ -446,7 +445,7 @@ impl Campaign<'_> {
                     bucket.clone_from(&alias.bucket);
                     place.clone_from(&alias.place);
                 }
-                // An alias is excluded, because only a debugger can establish that it names the same crash.
+                // An alias is excluded, because only a debugger can establish that this occurrence is the same crash.
                 if failure.key.to_string() == bucket
                     && shared.needs_invalid_input(&bucket)
                     && !shared.valid.contains(&bucket)

@@ -81,7 +81,7 @@ impl StoredCases {
     }
 }
 
-/// Returns the indices of sets that together cover the union of all sets, with a preference for light ones. No chosen set is redundant.
+/// Returns the indices of sets that together cover the union of all sets, with a preference for light sets. No chosen set is redundant.
 fn smallest_cover(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_by_key(|at| (weights[*at], *at));

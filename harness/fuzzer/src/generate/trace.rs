@@ -20,7 +20,7 @@ pub(super) type RequestKind = (Op, bool);
 
 /// Maximum number of requests of a kind that a case skips to reach a later request.
 pub(super) const MAX_SKIPPED_REQUESTS: usize = 40;
-/// The limits of the reference server, for a program that does not request them.
+/// The limits of the reference server, for a program that does not request limits.
 const LIMITS: [i64; 3] = [256, 64, 1024];
 
 /// A program's requests in a plain run.

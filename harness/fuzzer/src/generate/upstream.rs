@@ -14,7 +14,6 @@ use crate::session::op::Op;
 use crate::session::plan::{PlannedStep, ask, may_answer, request_of};
 use crate::session::statement::{await_forwarded, close, exit, upstream};
 
-/// A response from the upstream.
 struct UpstreamResponse {
     /// The number of the request that the response answers, from 1.
     number: u32,

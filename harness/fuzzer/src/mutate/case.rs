@@ -133,7 +133,7 @@ fn change_line(line: &mut Template, encoding: Encoding, u: &mut Unstructured<'_>
     }
 }
 
-/// Makes a case playable: every name that it uses is bound, and it only waits for responses that are due.
+/// Repairs a case, so that every name that the case uses is bound, and the case waits only for responses that are due.
 fn repair_bindings(case: &mut Case) {
     waits::adapt_waits(&mut case.scenario);
     case.scenario

@@ -69,7 +69,6 @@ impl Mutation {
     }
 }
 
-/// Returns the value of a key.
 pub(super) fn value<'a>(messages: &'a mut [FieldList], key: &str) -> Option<&'a mut Template> {
     messages.iter_mut().flatten().find(|field| field.key == key).map(|field| &mut field.value)
 }

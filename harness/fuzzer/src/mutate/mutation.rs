@@ -2,7 +2,6 @@
 
 use pmi_wire::Framing;
 
-/// A mutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutation {
     /// Changes, removes or duplicates a key, a value or a tuple.
@@ -23,7 +22,7 @@ pub(crate) enum Mutation {
     Bytes,
     /// Sends a line or a frame that is not a message.
     Junk,
-    /// Makes the length of a frame wrong or invalid, or removes its end.
+    /// Makes the length of a frame wrong or invalid, or removes the frame's end.
     Frame,
     /// Splits a message into two writes, or removes its second half.
     Half,

@@ -20,7 +20,7 @@ impl ByteSource for Unstructured<'_> {
     }
 }
 
-/// Draws letters of a boundary length.
+/// Draws a run of letters with a boundary length.
 pub(crate) fn any_length(u: &mut Unstructured<'_>) -> Result<Piece> {
     Ok(match u.arbitrary()? {
         false => letters(pick(u, LENGTHS)?),

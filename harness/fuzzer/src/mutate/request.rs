@@ -13,7 +13,8 @@ use crate::session::fields::WriteContent;
 use crate::session::plan::{PlannedStep, may_answer};
 use crate::session::statement::{close, exit, kill, write_as};
 
-/// Draws a mutation and applies it. Returns the name of the mutation with the operation that it changed, or `None` if it is not applicable.
+/// Draws a mutation and applies it. Returns the name of the mutation with the operation that it changed, or `None` if the mutation is not
+/// applicable.
 pub(crate) fn mutate(
     plan: &mut Vec<PlannedStep>,
     dialect: Dialect,
@@ -123,7 +124,7 @@ fn half(
         plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         return Ok(());
     }
-    // Other ranks continue until this rank's next step.
+    // Other ranks may continue between the two halves, up to this rank's next step.
     let next = (at + 1..plan.len()).find(|i| plan[*i].rank().is_none_or(|r| r == rank)).unwrap_or(plan.len());
     let to = u.int_in_range(at + 1..=next)?;
     plan.insert(to, PlannedStep::Stmt(write_as(rank, encoding, after, false)));

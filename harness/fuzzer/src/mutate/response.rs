@@ -47,7 +47,6 @@ impl ResponseStep {
     }
 }
 
-/// A correct response.
 #[derive(Debug, Clone)]
 pub(crate) struct CorrectResponse<'a> {
     pub(crate) dialect: Dialect,

@@ -42,7 +42,6 @@ impl ChangeSeries {
     }
 }
 
-/// A change to a response.
 #[derive(Debug, Clone)]
 pub(crate) enum ResponseChange {
     SetValue(&'static Text),

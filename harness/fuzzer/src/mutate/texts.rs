@@ -89,7 +89,7 @@ pub(crate) fn round_lengths() -> Vec<i64> {
     ROUND_LENGTHS.iter().flat_map(|round| [round - 1, *round, round + 1]).collect()
 }
 
-/// Draws a valid length: mostly a power of two or the limit, one less or one more; sometimes a round number or an arbitrary length.
+/// Draws a valid length: mostly one that is at or next to a power of two or the limit, sometimes a round number or an arbitrary length.
 pub(crate) fn length(dialect: Dialect, used: TextUse, u: &mut Unstructured<'_>) -> Result<i64> {
     let longest = longest(dialect, used);
     let powers = (0..).map(|power| 1_i64 << power).take_while(|length| *length <= longest).count();
@@ -180,7 +180,7 @@ pub(crate) fn is_ambiguous(dialect: Dialect, used: TextUse, byte: u8, place: u32
     used == TextUse::Value && is_line && matches!(byte, b' ' | b'\t') && place != MIDDLE
 }
 
-/// Returns `byte` after `rest`, before it, between two copies of it, or alone.
+/// Returns `byte` after `rest`, before `rest`, between two copies of `rest`, or alone, depending on `place`.
 pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
     let (rest, byte) = (rest.as_bytes(), &[byte][..]);
     match place {

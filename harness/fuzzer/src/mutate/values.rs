@@ -33,7 +33,7 @@ impl Deref for ByteStrings {
     }
 }
 
-/// Strings of visible characters.
+/// Strings that are used as written.
 #[derive(Deserialize)]
 #[serde(from = "Vec<String>")]
 pub(crate) struct Texts(Vec<&'static str>);

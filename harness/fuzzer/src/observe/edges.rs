@@ -57,7 +57,7 @@ impl Edges {
     }
 }
 
-/// The edges that all cases of a campaign covered, each with the classes of its counts.
+/// The edges that the cases of a campaign have covered, each with the classes of its counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoveredEdges(BTreeMap<u32, u8>);
 

@@ -10,7 +10,7 @@ use super::message_kind::{MessageKind, UpstreamKind};
 /// A failure of an implementation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The key of the failure. Failures with the same key are considered the same failure.
+    /// The key of the failure. Failures with the same key are considered to be the same failure.
     pub key: FailureKey,
     /// A description in words.
     pub description: String,

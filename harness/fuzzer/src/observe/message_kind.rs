@@ -173,7 +173,7 @@ impl MessageWrites {
     }
 }
 
-/// Returns the result of [`MessageWrites::write`] for each write to the server, by the number of its event.
+/// Returns the result of [`MessageWrites::write`] for each write to the server, by the number of the write's event.
 pub(crate) fn kinds(events: &[Event], dialect: Dialect) -> BTreeMap<u64, (MessageKind, usize)> {
     let mut writes = MessageWrites::new(dialect);
     let kind = |event: &Event| match &event.kind {

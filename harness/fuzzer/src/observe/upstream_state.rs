@@ -26,7 +26,7 @@ pub(crate) struct UpstreamState {
     waiting: HashSet<Proc>,
     /// The number of the first event whose findings no longer count. At this event, the harness sent a message that no real upstream sends,
     /// or a process continued without the response that the harness owed it.
-    is_invalid: Option<u64>,
+    invalid_since: Option<u64>,
 }
 
 impl UpstreamState {
@@ -35,7 +35,7 @@ impl UpstreamState {
         !self.held.is_empty()
     }
 
-    /// Records that a request gets the normal response. The proxy may not react to that response, for example in a barrier.
+    /// Records that a request gets the harness's normal response, so that no step has to answer the request.
     pub(crate) fn record_default(&mut self, id: u64) {
         self.held.remove(&id);
     }
@@ -45,7 +45,7 @@ impl UpstreamState {
             EventKind::ToServer { proc, .. } => {
                 let goes_on = !self.waiting.insert(*proc);
                 if goes_on && self.awaits_step() {
-                    self.is_invalid.get_or_insert(seq);
+                    self.invalid_since.get_or_insert(seq);
                 }
             }
             EventKind::FromServer { proc, .. } => drop(self.waiting.remove(proc)),
@@ -62,17 +62,17 @@ impl UpstreamState {
                 }
                 let again = answers.is_some_and(|id| !self.answered.insert(id));
                 if again || !is_proper(requested, &text.0) {
-                    self.is_invalid.get_or_insert(seq);
+                    self.invalid_since.get_or_insert(seq);
                 }
             }
-            EventKind::ClosedByUpstream { .. } => drop(self.is_invalid.get_or_insert(seq)),
+            EventKind::ClosedByUpstream { .. } => drop(self.invalid_since.get_or_insert(seq)),
             _ => {}
         }
     }
 
     /// Returns whether a finding counts against the proxy.
     pub(crate) fn counts_against_proxy(&self, finding: &Finding) -> bool {
-        self.is_invalid.is_none_or(|seq| finding.seq < seq)
+        self.invalid_since.is_none_or(|seq| finding.seq < seq)
     }
 }
 

@@ -29,7 +29,6 @@ pub(crate) fn percent(u: &mut Unstructured<'_>) -> Result<u32> {
     Ok((u32::from(u.arbitrary::<u16>()?) * 100) >> 16)
 }
 
-/// Draws one of the choices.
 pub(crate) fn pick<T: Copy>(u: &mut Unstructured<'_>, choices: &[T]) -> Result<T> {
     u.choose(choices).copied()
 }

@@ -91,7 +91,6 @@ impl From<Template> for FieldValue {
     }
 }
 
-/// Returns the tuples as a line.
 pub(crate) fn line(fields: &[MessageField]) -> Template {
     let mut line = Template::default();
     for (i, field) in fields.iter().enumerate() {
@@ -114,7 +113,6 @@ pub(crate) fn body(fields: &[MessageField]) -> Template {
     body
 }
 
-/// Returns a template that consists of the given bytes.
 pub(crate) fn text(bytes: impl Into<Vec<u8>>) -> Template {
     template(vec![literal(bytes)])
 }

@@ -62,7 +62,6 @@ impl Limit {
         }
     }
 
-    /// Returns the limit with this name.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|limit| limit.name() == name)
     }
@@ -97,7 +96,6 @@ pub(crate) fn length(expr: &Expr) -> Option<(Option<Limit>, i64)> {
     })
 }
 
-/// Returns a template that consists of the given pieces.
 pub(crate) fn template(pieces: Vec<Piece>) -> Template {
     let mut template = Template::default();
     pieces.into_iter().for_each(|piece| push(&mut template, piece));

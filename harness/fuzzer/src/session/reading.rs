@@ -131,7 +131,6 @@ pub(crate) fn whole_spawn(lines: &[Template]) -> Option<SpawnRequest> {
     collector.push_line(&bytes_of(last)).ok()?
 }
 
-/// A response.
 pub(crate) struct ParsedResponse<'a> {
     pub(crate) op: Op,
     message: Decoded<'a>,
@@ -146,7 +145,6 @@ impl<'a> ParsedResponse<'a> {
         Some(Self { op, message })
     }
 
-    /// Returns whether the request succeeded.
     pub(crate) fn is_success(&self) -> bool {
         self.message.is_success()
     }
@@ -156,7 +154,6 @@ impl<'a> ParsedResponse<'a> {
         self.message.outcome() == Some(ResponseOutcome::Success)
     }
 
-    /// Returns the value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<Cow<'a, [u8]>> {
         self.message.value(key)
     }

@@ -290,7 +290,6 @@ impl<'a> ServerStep<'a> {
     }
 }
 
-/// Returns the command of a message.
 pub(crate) fn command(action: &StepAction) -> Option<String> {
     let StepAction::Message { lines, .. } = action else { return None };
     let line = lines.first()?;
@@ -372,7 +371,6 @@ pub(crate) fn sent_mut(statement: &mut Statement, to: ImplementationKind) -> Opt
     }
 }
 
-/// Returns the encoding of the lines that a statement sends.
 pub(crate) fn encoding_of(statement: &Statement) -> Encoding {
     match statement {
         Statement::Step(Step { action: StepAction::Message { mode, .. }, .. }) => mode.encoding,

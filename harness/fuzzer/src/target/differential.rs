@@ -110,7 +110,7 @@ fn first_difference(all: &[Observation]) -> Option<ServerDifference> {
     None
 }
 
-/// Returns the requests and responses of each process in the first group, up to the end of its connection.
+/// Returns the requests and responses of each process in the first group, up to the end of the process's connection.
 fn exchanges(seen: &Observation) -> ServerExchanges {
     let mut all = ServerExchanges::new();
     let mut last: BTreeMap<Proc, MessageKind> = BTreeMap::new();

@@ -12,8 +12,8 @@ pub(crate) struct ExclusiveTarget<'a> {
     pub(crate) target: &'a dyn Target,
     /// The lock that a case holds exclusively if it must run alone, and that all other cases share.
     pub(crate) jobs: &'a RwLock<()>,
-    /// True if cases with an earlier job are played alone. The first play of a case is not exclusive, because it would block all other
-    /// cases for little benefit: every failure is played again.
+    /// True if cases with an earlier job are played alone. This is false for the first play of a case, because an exclusive play blocks all
+    /// other cases, and every failure is played again anyway.
     pub(crate) alone: bool,
     /// True when the campaign must end. Cases that still wait for the lock are then not played.
     pub(crate) interrupted: &'a AtomicBool,

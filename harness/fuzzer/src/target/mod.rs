@@ -22,9 +22,9 @@ use crate::session::case::Case;
 /// The thoroughness with which a case is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thoroughness {
-    /// Accepts a silence quickly.
+    /// Accepts a short silence as proof that no response comes.
     Fast,
-    /// Accepts a silence after the same proof as in the suite, and gives processes twice as much time.
+    /// Requires the same proof of a silence as the suite, and gives processes twice as much time.
     Thorough,
 }
 

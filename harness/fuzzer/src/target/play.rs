@@ -19,7 +19,7 @@ struct CasePlayer {
     sent: u64,
     writes: MessageWrites,
     upstream: UpstreamState,
-    /// The memory of the server's processes at the time when all ranks had started.
+    /// The memory of the server's processes when all ranks had started.
     initial_memory: Vec<Memory>,
     seen: Observation,
 }

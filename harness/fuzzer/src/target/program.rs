@@ -1,4 +1,4 @@
-//! A program or a library under test: a fresh launch for each case, with the harness as its server.
+//! A program or a library under test, which is started afresh for each case, with the harness as its server.
 
 use std::io;
 use std::path::PathBuf;
@@ -153,7 +153,6 @@ impl ClientTarget {
         Case::in_dialect(dialect, ImplementationKind::Client, ranks, Vec::new())
     }
 
-    /// Returns whether the client also leaves processes behind in a plain run.
     fn leaves_processes(&self, ranks: u32) -> bool {
         *self.leaves_processes.get_or_init(|| {
             self.outcome(&self.plain(ranks), MIN_HANG_TIME.max(self.wait))
@@ -243,7 +242,6 @@ impl Target for ClientTarget {
     }
 }
 
-/// Returns the result of a plain run.
 fn plain_run(events: &[Event]) -> PlainRun {
     let mut judge = Judge::without_scenario(PartyKind::Client);
     events.iter().for_each(|event| judge.observe(event));

@@ -1,4 +1,4 @@
-//! A server under test: a fresh launch for each case.
+//! A server under test, which is launched afresh for each case.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,9 +55,9 @@ pub struct ServerTarget {
     wait: Duration,
     /// The duration of the slowest recent response, in microseconds.
     slowest: AtomicU64,
-    /// The script that reports how Hydra's proxies ended, if the kernel does not report it.
+    /// The script that reports how Hydra's proxies ended, if the kernel does not.
     proxy_status: Option<ProxyStatus>,
-    /// The memory for coverage, if coverage was requested.
+    /// The edge maps, if coverage was requested.
     maps: Option<Maps>,
     /// The names that the jobs played so far have published.
     names: Mutex<EarlierNames>,
@@ -173,7 +173,6 @@ impl ServerTarget {
         launched.processes += started as u64;
     }
 
-    /// Returns the names that the jobs so far may have left published.
     fn names(&self) -> MutexGuard<'_, EarlierNames> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

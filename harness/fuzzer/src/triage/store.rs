@@ -39,7 +39,7 @@ pub struct StoredFinding {
     /// True if the stored session contains only valid input, so that any client may encounter the failure.
     #[serde(default)]
     pub valid: bool,
-    /// True if the failure shows only after an earlier job, which the folder contains as well.
+    /// True if the failure occurs only after an earlier job, which the folder contains as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_earlier_job: bool,
     /// The backtrace of the crash.

@@ -65,7 +65,6 @@ struct CallDraft<'a> {
     received: Text,
 }
 
-/// Returns the operation that a function may request.
 fn operation_of(dialect: Dialect, function: &Function) -> Option<Op> {
     let too = EXTRA_REQUESTS.iter().find(|(name, _)| *name == function.name);
     let mut all = Op::all(dialect);
@@ -90,7 +89,6 @@ fn weighted(dialect: Dialect, ring: bool) -> Vec<&'static Function> {
 }
 
 impl LibraryGenerator {
-    /// Returns the function that requests an operation.
     fn function(&self, operation: &str) -> &'static Function {
         let name = Op::of(self.dialect, operation).and_then(|op| op.exchange().functions.first());
         name.and_then(|name| signature::function(name))
@@ -116,7 +114,7 @@ impl LibraryGenerator {
         self.functions().len() as u32
     }
 
-    /// Returns the call that begins a program, with one of the requests that it causes, chosen at random.
+    /// Returns the call that begins a program, with a random one of the requests that the call causes.
     pub(crate) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<PlannedCall> {
         let own = ["init", "maxes", "kvsname"].map(|operation| Op::of(self.dialect, operation));
         let mut candidates: Vec<Op> = [Op::offer()].into_iter().chain(own.into_iter().flatten()).collect();
@@ -127,7 +125,6 @@ impl LibraryGenerator {
         self.call(self.function("init"), Some(op), u, &CallSwarm::default(), 0, ranks)
     }
 
-    /// Returns the call that ends a program.
     pub(crate) fn end(&self) -> PlannedCall {
         self.plain("finalize")
     }

@@ -111,7 +111,6 @@ impl SessionModel<'_, '_> {
         Ok(())
     }
 
-    /// Splits some requests into several writes.
     fn split_requests(&mut self) -> Result<()> {
         let often = pick(self.u, &[4, 1, 10])?;
         for planned in &mut self.plan {
@@ -202,7 +201,7 @@ impl SessionModel<'_, '_> {
             0..4 => {
                 let mut all = Vec::new();
                 for rank in 0..self.ranks {
-                    // The other processes may already have left.
+                    // A rank may get a key after the other ranks have left.
                     let before = if self.u.ratio(1, 2)? { Some(self.get(rank)?) } else { None };
                     all.push(
                         before.into_iter().chain([self.request_and_wait(rank, "finalize", &[])]).collect(),

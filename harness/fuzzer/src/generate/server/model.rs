@@ -30,11 +30,9 @@ pub(crate) struct SessionModel<'a, 'b> {
     pub(crate) visible_keys: Vec<PutKey>,
     /// Keys put since the last barrier.
     pub(crate) new_keys: Vec<PutKey>,
-    /// Values that were put.
     values: Vec<Template>,
     /// Names of services that were published; some of them were unpublished.
     services: Vec<Template>,
-    /// Number of spawned groups.
     pub(crate) groups: u32,
     /// True if every process offers PMI-1.2.
     pub(crate) offers_pmi12: bool,
@@ -48,7 +46,6 @@ pub(crate) struct SessionModel<'a, 'b> {
     pub(crate) keys_read: usize,
 }
 
-/// A key and the rank that has put it.
 #[derive(Debug, Clone)]
 pub(crate) struct PutKey {
     pub(crate) name: Template,
@@ -66,7 +63,6 @@ pub(crate) fn template_of(begin: &str, more: Piece) -> Template {
 pub(crate) type RankRequests = Vec<Vec<PlannedStep>>;
 
 impl<'a, 'b> SessionModel<'a, 'b> {
-    /// Creates an empty session.
     pub(crate) fn new(
         scope: SessionFeatures,
         dialect: Dialect,
@@ -121,13 +117,12 @@ impl SessionModel<'_, '_> {
         self.u.int_in_range(0..=self.ranks - 1)
     }
 
-    /// Returns whether the upstream answers the requests of this operation.
     pub(crate) fn upstream_answers(&self, operation: &str) -> bool {
         self.upstream_operation.is_some_and(|held| held.is(&[operation]))
     }
 
-    /// Returns letters. Their number is the maximum length for this use minus `less`. If the dialect has limits, this length is relative to
-    /// the limit that the server announces.
+    /// Returns a run of letters, whose length is the maximum length for this use minus `less`. If the dialect has limits, this length is
+    /// relative to the limit that the server announces.
     pub(crate) fn longest(&self, used: TextUse, limit: Limit, less: i64) -> Piece {
         match self.has("maxes") {
             true => letters_up_to(limit, -1 - less),

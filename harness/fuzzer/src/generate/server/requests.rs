@@ -39,7 +39,6 @@ impl SessionModel<'_, '_> {
         Op::of(self.dialect, operation).unwrap_or_else(|| panic!("{}: no {operation}", self.dialect))
     }
 
-    /// Returns whether the dialect has an operation.
     pub(crate) fn has(&self, operation: &str) -> bool {
         Op::of(self.dialect, operation).is_some()
     }
@@ -282,7 +281,7 @@ impl SessionModel<'_, '_> {
         Ok(self.request_and_wait(rank, "get-node-attribute", &fields))
     }
 
-    /// Sometimes plans a wait of several ranks for an attribute that a random rank puts. If that rank makes concurrent requests, it may
+    /// Sometimes makes several ranks wait for an attribute that a random rank puts. If the random rank makes concurrent requests, it may
     /// wait as well. In rare cases, the attribute is never put, and the ranks wait forever.
     pub(crate) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
@@ -338,7 +337,7 @@ impl SessionModel<'_, '_> {
         self.request_and_wait(rank, operation, &[("service", name), no_info()])
     }
 
-    /// Returns a spawn request. The values that are put for the spawned processes distinguish their group from others.
+    /// Returns a spawn request. The values that are put for the spawned processes distinguish their group from other groups.
     pub(crate) fn spawn(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         self.groups += 1;
         let of_group = format!("tag#{}$port#4242$", self.groups);

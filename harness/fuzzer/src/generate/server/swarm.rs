@@ -12,7 +12,6 @@ use crate::session::decisions::{percent, pick};
 pub(crate) struct Sweep {
     /// The kind of text that varies.
     pub(crate) of: TextUse,
-    /// The property that varies.
     pub(crate) property: VariedProperty,
 }
 

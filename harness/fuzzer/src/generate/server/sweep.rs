@@ -27,7 +27,7 @@ pub(crate) enum RepeatedOperation {
     Barrier,
     /// A request without arguments.
     Ask(Op),
-    /// A name is published and unpublished.
+    /// Publication and unpublication of a name.
     Names,
 }
 

@@ -29,7 +29,7 @@ enum LibrarySession {
     BufferSizes(u32),
     /// Many calls of the same kind. The second field is true if the requested value exists.
     Repeated(u32, bool),
-    /// Calls of this kind with each change of a series to the response, each followed by a call with the correct response.
+    /// For each change of a series, a call of this kind with the changed response, and then a call with the correct response.
     Changes(u32, ChangeSeries),
     /// A program in which a response to the first call is changed. The fields select the request, the series and the change.
     Begin(u8, ChangeSeries, usize),

@@ -53,7 +53,6 @@ impl Case {
         Self::in_dialect(Dialect::Pmi1, tests, ranks, body)
     }
 
-    /// Creates a case in a given dialect.
     pub(crate) fn in_dialect(
         dialect: Dialect,
         tests: ImplementationKind,
@@ -223,7 +222,6 @@ impl Case {
         serving.variations.len() + usize::from(serving.fault.is_some()) + serving.settings.len()
     }
 
-    /// Removes a range of steps.
     pub(crate) fn drop_steps(&mut self, steps: Range<usize>) {
         let mut at = 0;
         let mut stays = || {
@@ -371,7 +369,7 @@ impl Case {
             && sent_bytes.iter().all(|sent_bytes| spawn_guard::is_bounded(sent_bytes))
     }
 
-    /// Returns this case with an additional step that starts all ranks, if it lacks such a step and a server is under test.
+    /// Returns this case with an additional step that starts all ranks, if the case lacks such a step and a server is under test.
     pub(crate) fn joined(&self) -> Option<Self> {
         let joins = |statement: &Statement| matches!(ServerStep::of(statement), Some(ServerStep::Join));
         if self.tests() != ImplementationKind::Server || self.scenario.body.iter().any(joins) {
@@ -443,7 +441,6 @@ impl Case {
     }
 }
 
-/// Returns the text arguments of a call.
 fn arguments_mut(statement: &mut Statement) -> impl Iterator<Item = &mut Template> {
     let args = match statement {
         Statement::Step(Step { action: StepAction::Call(call), .. }) => Some(&mut call.args),

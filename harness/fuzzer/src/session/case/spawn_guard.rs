@@ -1,5 +1,5 @@
 //! Keeps campaigns from requesting too many processes from a PMI-2 server. If `maxprocs` is missing, Hydra takes the number of processes
-//! from uninitialized memory. Therefore, campaigns never change, remove or cut off a count of a spawn.
+//! from uninitialized memory. Therefore, campaigns never change, remove or cut off a count in a spawn request.
 
 use memchr::memmem;
 use pmi_wire::grammar::Rule;

@@ -97,7 +97,6 @@ fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     text.split(move |b| *b == separator).filter(move |_| !is_empty)
 }
 
-/// Returns the text of the program.
 pub(super) fn program(
     about: FindingSummary<'_>,
     events: &[Event],

@@ -390,7 +390,6 @@ fn join_statements(statements: &[String], most: usize) -> String {
     }
 }
 
-/// Returns a Python dictionary.
 fn dictionary(all: &BTreeMap<String, String>) -> String {
     let pairs: Vec<String> =
         all.iter().map(|(name, value)| format!("{}: {}", string(name), string(value))).collect();

@@ -10,7 +10,6 @@ use pmi_wire::{Connection, ConnectionMethod, Direction, Framing, HEADER, Proc, f
 use super::summary::push_bytes;
 use super::symptom::{NotReproducible, Symptom};
 
-/// A step of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReproducerStep {
     Send(Vec<u8>, Framing),
@@ -56,7 +55,6 @@ pub(super) enum FinalCheck {
     JobKeepsRunning,
 }
 
-/// The session of a reproducer.
 #[derive(Debug)]
 pub(super) struct ReproducerSession {
     /// The launcher, with `{agent}` for our agent, or the program under test.

@@ -66,7 +66,6 @@ struct External {
     reached: Mutex<CampaignProgress>,
 }
 
-/// The progress so far.
 struct CampaignProgress {
     since: Instant,
     sessions: u64,

@@ -49,7 +49,7 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
         assert_eq!(framer.partial_frame(), expected.partial(pushed), "wrong bytes of an incomplete frame");
     }
     assert!(expected.is_done(pushed), "the framer did not return a complete frame");
-    // The buffer's capacity doubles as it grows.
+    // A growing buffer doubles its capacity.
     let held = if cuts == 0 { stream.len() } else { limit.saturating_add(HEADER + 32).min(stream.len()) };
     memory::check(before, 2 * held + 1024, "a framer");
 }
@@ -207,7 +207,8 @@ fn connection(limit: usize, stream: &[u8]) {
             bytewise.push(direction, &[*byte]);
             taken(&mut bytewise, &mut one_by_one);
         }
-        // A message in one direction can release messages in the other. Within a direction, the order never changes.
+        // A message in one direction can determine the framing of messages in the other direction, and thus release them. Within a
+        // direction, the order never changes.
         at_once.sort_by_key(|(to_server, _)| *to_server);
         one_by_one.sort_by_key(|(to_server, _)| *to_server);
         assert_eq!(at_once, one_by_one, "fragmentation changes the messages");

@@ -41,8 +41,8 @@ pub fn run(data: &[u8]) {
     memory::check(before, 4096, "the target without its decoders");
 }
 
-/// Decodes all records up to the first error. The init record is pushed separately, because the proxy sends nothing after it until it
-/// receives a command.
+/// Decodes all records up to the first error. The init record is pushed separately, because after the init record, the proxy sends nothing
+/// until it receives a command.
 fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<ReceivedFrame>, Option<CodecError>) {
     let before = memory::live();
     let mut decoder = Decoder::new(family, PROCESSES);

@@ -133,7 +133,7 @@ fn nodes(nodes: &[u32]) {
     }
 }
 
-/// The placement of ranks.
+/// The expected placement of ranks.
 #[derive(Default)]
 struct ExpectedMapping {
     /// The nodes of the first ranks.

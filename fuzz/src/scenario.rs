@@ -34,7 +34,7 @@ pub fn run(data: &[u8]) {
     let scenario = match parse(source(text), name) {
         Ok(scenario) => scenario,
         Err(mistakes) => {
-            assert!(!mistakes.is_empty(), "a file that cannot be read has a mistake");
+            assert!(!mistakes.is_empty(), "the parser rejects a file without a diagnostic");
             assert!(mistakes.iter().any(Diagnostic::is_error));
             return mistakes.iter().for_each(|mistake| check_place(mistake, text));
         }
@@ -48,13 +48,13 @@ pub fn run(data: &[u8]) {
         Err(mistakes) => panic!("the formatted text cannot be parsed: {mistakes:?}\n{laid}"),
     };
     assert_eq!(print(&again), laid, "formatting is not idempotent");
-    assert_eq!(again, scenario, "formatting changed the meaning:\n{laid}");
+    assert_eq!(again, scenario, "formatting changes the meaning:\n{laid}");
     let bare = Scenario { comments: Vec::new(), source: Arc::default(), ..scenario.clone() };
     let bare = print(&bare);
     assert_eq!(
         parse(source(&bare), name).as_ref(),
         Ok(&scenario),
-        "without its file, the meaning differs:\n{bare}"
+        "without comments and source, the meaning differs:\n{bare}"
     );
     KNOWN.with(|known| {
         let known = known.get_or_init(known_names);
@@ -66,7 +66,7 @@ pub fn run(data: &[u8]) {
             behaviours: known.suite.behaviours(),
         };
         for mistake in check(&scenario, &env) {
-            // An error in a fragment is shown in the text of the fragment.
+            // A diagnostic in a fragment refers to the text of the fragment.
             let text = mistake.source.text.clone();
             check_place(&mistake, &text);
         }
@@ -82,7 +82,7 @@ fn check_place(mistake: &Diagnostic, text: &str) {
     assert!(span.start <= span.end && span.end <= text.len(), "{mistake} is at {span:?} of {}", text.len());
     assert!(
         text.is_char_boundary(span.start) && text.is_char_boundary(span.end),
-        "{mistake} is within a character"
+        "the position of a diagnostic is within a character: {mistake}"
     );
     let line = mistake.source.line_of(span.start);
     assert!(line >= 1 && line <= text.split('\n').count());

@@ -25,7 +25,7 @@ const TOO_LONG_KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk
 const VALUES: [&str; 8] = ["v", "two words", "x=1 y=2", "\ttab ", "rc=0", "a;b", LONGEST, TOO_LONG];
 const LONGEST: &str = "longest";
 const TOO_LONG: &str = "too long";
-/// Names to publish, and ports.
+/// Names to publish.
 const SERVICES: [&str; 4] = ["s", "ocean", "s2", "S"];
 const PORTS: [&str; 4] = ["p", "tag=0$h$", "p2", "="];
 /// Groups of a barrier in PMI-1.2.

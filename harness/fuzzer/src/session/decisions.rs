@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draw_is_deterministic_and_ends_with_first_choice() {
+    fn draws_are_deterministic_and_end_with_first_choice() {
         assert_eq!(draw_bytes(7, 1), draw_bytes(7, 1));
         assert!(draw_bytes(7, 1) != draw_bytes(7, 2) && draw_bytes(7, 1) != draw_bytes(8, 1));
         let mut u = Unstructured::new(&[]);

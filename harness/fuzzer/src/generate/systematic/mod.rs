@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_sessions_put_values_of_all_lengths() {
+    fn sessions_are_sound_and_put_values_of_all_lengths() {
         for dialect in Dialect::ALL {
             let scope =
                 SessionFeatures { dialects: DialectChoice::One(dialect), ..SessionFeatures::default() };

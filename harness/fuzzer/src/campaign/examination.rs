@@ -1,7 +1,8 @@
 //! Examines the failures that a campaign encounters: replays the case of each failure and, if the failure recurs, minimizes and stores the
 //! case.
 //!
-//! Minimizing a case takes longer than confirming a failure. When the time is up, the cases of confirmed failures are stored as they are.
+//! Minimizing a case takes longer than confirming a failure. After the late deadline of the campaign, the cases of confirmed failures are
+//! stored as they are.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,7 @@ impl Campaign<'_> {
             // In a campaign with many failures, some cases are minimized before all failures have been confirmed.
             let tries = shared.waiting.len() >= shared.confirmed.len();
             if tries && let Some(occurrence) = next_to_try(&mut shared.waiting) {
-                // The first failure of a campaign is examined even if the time is up.
+                // The first failure of a campaign is examined even after the late deadline.
                 let has_any = !shared.found.is_empty() || !shared.confirmed.is_empty();
                 if self.schedule.is_late() && has_any || self.interrupted.load(Ordering::Relaxed) {
                     let name = self.options.known.name_of_unseen(&occurrence.failure.key);

@@ -22,7 +22,7 @@ pub(crate) enum Mutation {
     Bytes,
     /// Sends a line or a frame that is not a message.
     Junk,
-    /// Makes the length of a frame wrong or invalid, or removes the frame's end.
+    /// Makes the length of a frame wrong, invalid or unusual, or changes the frame's end.
     Frame,
     /// Splits a message into two writes, or removes its second half.
     Half,

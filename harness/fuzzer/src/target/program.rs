@@ -29,7 +29,7 @@ use crate::session::case::Case;
 
 /// Minimum time without activity before a process counts as hanging, in plain runs and in confirmations.
 const MIN_HANG_TIME: Duration = Duration::from_secs(5);
-/// A process hangs if it does nothing for `HANG_FACTOR` times the duration of a plain run.
+/// A process counts as hanging only after a time without activity of at least `HANG_FACTOR` times the duration of the longest plain run.
 const HANG_FACTOR: u32 = 4;
 /// A start may take `START_FACTOR` times as long as a step.
 const START_FACTOR: u32 = 4;

@@ -30,7 +30,7 @@ use crate::target::play::play;
 const FAST_SILENCE: SilenceTimes =
     SilenceTimes { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, accepts_polls: true };
 
-/// A job may take `END_FACTOR` times as long as a step to end, because launchers may sleep before they exit.
+/// In a thorough play, a job may take `END_FACTOR` times the usual limit of a step to end, because launchers may sleep before they exit.
 const END_FACTOR: u32 = 8;
 
 /// A silence is accepted after `SILENCE_FACTOR` times the duration of the slowest response, but not before [`MIN_SILENCE`].
@@ -75,7 +75,7 @@ struct CaseTimeouts {
 }
 
 impl ServerTarget {
-    /// Prepares a server. No step of a case takes longer than `wait`.
+    /// Prepares a server. No step of a case takes longer than `wait`, or than twice `wait` in a thorough play.
     ///
     /// # Errors
     ///

@@ -25,12 +25,13 @@ impl Schedule {
         self.time
     }
 
-    /// Returns whether the time is up. From then on, no new session or examination begins.
+    /// Returns whether the time is up. From then on, no new session begins.
     pub(crate) fn is_over(self) -> bool {
         self.time.is_some_and(|time| self.elapsed() >= time)
     }
 
-    /// Returns the deadline after which the cases of findings are stored as they are, without being minimized or extended.
+    /// Returns the deadline after which no further examination begins, and the cases of findings are stored as they are, without being
+    /// minimized or extended.
     pub(crate) fn late_deadline(self) -> Option<Instant> {
         self.time.map(|time| self.start + time + time / 20)
     }

@@ -94,8 +94,8 @@ fn sessions(trace: &Trace, series: ChangeSeries, slots: &[(usize, u32)]) -> usiz
     count.div_ceil(slots.len().max(1))
 }
 
-/// Returns the sessions that change the response to one kind of request, differently for each process. Failure responses replace every
-/// occurrence of the response; numbers and mappings are changed only in the first occurrence.
+/// Returns the sessions that change the response to one kind of request, differently for each process. There are sessions with failure
+/// responses for every occurrence of the request; numbers and mappings are changed only in the first occurrence.
 fn ending(trace: &Trace, series: ChangeSeries) -> Vec<ProgramSession> {
     let ranks = trace.exchanges().len().max(1);
     let mut passes: Vec<Vec<ProgramSession>> = Vec::new();

@@ -63,7 +63,7 @@ impl<'a> Shrinker<'a> {
         Self { best, budget, bytes, shows_failure, whole_barriers }
     }
 
-    /// Minimizes the case in every way, until nothing changes.
+    /// Minimizes the case in every way, until its size no longer decreases.
     fn shrink(&mut self) {
         loop {
             let before = self.best.size();

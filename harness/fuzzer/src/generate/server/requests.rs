@@ -212,7 +212,7 @@ impl SessionModel<'_, '_> {
         self.request_and_wait(rank, "put", &[own_space(), ("key", name), ("value", value)])
     }
 
-    /// Returns a value that could be confused with protocol text, or an ordinary value.
+    /// Returns an ordinary value, a long value or a value of an unusual kind.
     pub(crate) fn usual_value(&mut self) -> Result<Template> {
         Ok(match self.u.int_in_range(0..=15)? {
             less @ (0 | 1) => template(vec![self.longest(TextUse::Value, Limit::Value, less)]),

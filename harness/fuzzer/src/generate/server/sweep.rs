@@ -61,7 +61,7 @@ impl SessionModel<'_, '_> {
     }
 
     /// Plans a put for each of these lengths or bytes and then, after a barrier, gets by other processes that read back every value. For
-    /// service names and ports, plans publish and lookup requests instead.
+    /// service names and ports, plans publish, lookup and unpublish requests instead.
     pub(crate) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
         let first = self.any_rank()?;
         let open = |varied: &&i64| {

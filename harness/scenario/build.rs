@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     let mut constants = String::new();
     let mut all = Vec::new();
-    // For each rule, the names of the constants for its PMI-1 and its PMI-2 requirement.
+    // Maps each rule to the names of the constants for its PMI-1 and its PMI-2 requirement.
     let mut rules: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
     for file in fs::read_dir("scenarios")? {
         let path = file?.path();
@@ -48,7 +48,6 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     Ok(())
 }
 
-/// Returns the name of the constant for a requirement or a rule.
 fn constant(id: &str) -> String {
     id.replace(['.', '-'], "_").to_uppercase()
 }

@@ -35,7 +35,7 @@ impl SourceFile {
     pub fn column_of(&self, offset: usize) -> usize {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = before.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
-        // Only the first byte of a UTF-8 character is counted.
+        // Counts only the first byte of each UTF-8 character.
         1 + before[line..].iter().filter(|b| **b & 0xc0 != 0x80).count()
     }
 }
@@ -218,7 +218,7 @@ pub struct ServerSetup {
     pub fault: Option<Spanned<String>>,
     /// `serve NAME=NUMBER ...`: settings of the server.
     pub settings: Vec<(Spanned<Setting>, u32)>,
-    /// `launch WORDS`, if a server is under test: the words before its launcher's command.
+    /// `launch WORDS`, if a server is under test: the words that precede the command of its launcher.
     pub launch: Option<Spanned<String>>,
 }
 
@@ -250,7 +250,6 @@ impl Setting {
         ("first_write", Self::FirstWrite),
     ];
 
-    /// Returns the word for the setting.
     pub(super) fn word(self) -> &'static str {
         Self::NAMES.iter().find(|(_, setting)| *setting == self).map_or("", |(word, _)| word)
     }
@@ -438,7 +437,6 @@ pub enum Role {
 }
 
 impl ImplementationKind {
-    /// Returns the word for the kind.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -447,7 +445,6 @@ impl ImplementationKind {
         }
     }
 
-    /// Returns the kind with this word.
     pub(super) fn from_word(word: &str) -> Option<Self> {
         [Self::Server, Self::Client, Self::Library].into_iter().find(|kind| kind.word() == word)
     }
@@ -486,7 +483,7 @@ pub enum StepAction {
     Message {
         /// The write mode.
         mode: WriteMode,
-        /// One template per line. `mode.partial` omits the final newline.
+        /// One template per line. If `mode.partial` is true, the final newline is omitted.
         lines: Vec<Template>,
     },
     /// `<close>` or `<closes>`: the party closes the connection.
@@ -495,7 +492,7 @@ pub enum StepAction {
     Empty,
     /// `<nothing>` or `<silence>`: the party sends nothing, although a request is pending.
     Silence,
-    /// `send <right>`, if a client is under test: the reference server's own response, before or after another message.
+    /// `send <right>`, if a client is under test: the reference server sends its own response. Other messages may precede or follow it.
     CorrectResponse,
     /// `<one of>`: several outcomes, each with its verdict.
     OneOf(Vec<Alternative>),
@@ -590,7 +587,6 @@ pub enum Grade {
 }
 
 impl Grade {
-    /// Returns the word for the verdict.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -732,9 +728,9 @@ pub enum ValueType {
     Absent,
     /// `any`: any value.
     Any,
-    /// `ok`, written `rc=ok`: absent or 0.
+    /// `ok`, written `rc=ok`: the return code is absent or 0.
     RcOk,
-    /// `fail`, written `rc=fail`: present and not 0.
+    /// `fail`, written `rc=fail`: the return code is present and not 0.
     RcFail,
 }
 

@@ -33,7 +33,7 @@ pub struct Env<'a> {
 /// Forms that replace a message, without their angle brackets.
 const FORMS: &[&str] = &["close", "closes", "empty", "silence", "nothing", "right", "one of"];
 
-/// Maximum length of `<fill>` and `<junk>`, in bytes, so that a typo cannot exhaust memory.
+/// Maximum length of `<fill>` and `<junk>`, in bytes. Without this limit, a typo could exhaust memory.
 const MAX_FILL: i64 = 64 << 20;
 /// Maximum count of a `repeat`.
 const MAX_REPEAT: i64 = 1_000_000;
@@ -41,7 +41,7 @@ const MAX_REPEAT: i64 = 1_000_000;
 const MAX_USE_DEPTH: usize = 16;
 /// Maximum number of statements after all fragments are expanded.
 const MAX_STATEMENTS: u32 = 100_000;
-/// The assumed value of a number that is known only when the scenario is played.
+/// The assumed number of repetitions or ranks if the number is known only when the scenario is played.
 const UNKNOWN_COUNT: u32 = 1_000;
 
 const PREDEFINED_NAMES: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT, JOB_ID];
@@ -85,9 +85,8 @@ struct Checker<'a> {
     sink: DiagnosticSink,
     /// The file of the current statement, which belongs to the scenario or to a fragment.
     source: Arc<SourceFile>,
-    /// The names that are bound at the current statement.
     bound_names: Vec<String>,
-    /// The number of groups that may have been spawned before the current statement.
+    /// The number of process groups that may have been spawned before the current statement.
     groups: u32,
     /// The fragments that contain the current statement.
     fragments: Vec<String>,
@@ -102,19 +101,19 @@ struct Checker<'a> {
     /// Captures that no statement has used so far, with their positions. Only captures from a single process are stored, because captures
     /// from several processes are compared with each other.
     unused: Vec<(String, Span)>,
-    /// The number of messages that the current step reads.
+    /// The number of times that the current step is played, counting all ranks and repetitions.
     times: u32,
     /// The optional operation that the pending request uses for the first time, as an index into `uses`.
     pending_first_use: Option<usize>,
-    /// The output arguments of the open call.
+    /// The output arguments of calls that have not returned yet, each with the caller.
     outs: Vec<(StepTarget, String)>,
 }
 
-/// The context of a variable.
+/// The place where a name is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UseSite {
     Step,
-    /// A context without a rank: `let`, `repeat`, `J:`.
+    /// A place without a rank: `let`, `repeat`, `J:`.
     NoRank,
 }
 
@@ -467,7 +466,7 @@ impl Checker<'_> {
         if located.iter().map(|l| &l.piece).eq(&template.pieces) {
             return located;
         }
-        // The line names an operation, and the template is its message. The pieces have no individual positions.
+        // The line named an operation, and the template is the message of that operation. The pieces have no positions of their own.
         template.pieces.iter().map(|piece| Located { piece: piece.clone(), span: template.span }).collect()
     }
 
@@ -490,7 +489,7 @@ impl Checker<'_> {
             }
             match piece {
                 Piece::Capture(name, _) if !self.scenario.is_fragment() && self.times == 1 => {
-                    // Only some dialects send the name of the keyval space.
+                    // The name of the keyval space may remain unused: only the requests of some dialects contain it.
                     let is_implied = matches!(name.as_str(), "kvs" | "child_kvs");
                     self.unused.extend((!is_implied).then(|| (name.clone(), *span)));
                 }
@@ -656,7 +655,7 @@ impl Checker<'_> {
         let start = step.span.start;
         let length = self.source.text.get(start..).map_or(0, |rest| layout::word_end(rest, 0));
         let span = Span { start, end: (start + length).min(step.span.end) };
-        // In isolation, the ranks and the spawned groups of a fragment are unknown.
+        // The ranks and spawned groups of a fragment are known only where the fragment is used.
         let lone_fragment = self.is_in_own_file() && self.scenario.is_fragment();
         self.proxies(step, span);
         if *group == Proc::PROXY_GROUP {
@@ -711,7 +710,7 @@ impl Checker<'_> {
             let fields = line.message_fields();
             let Some(first) = fields.first() else { continue };
             let value = first.value.literal();
-            // The body of a frame separates its tuples with semicolons.
+            // In the body of a frame, a semicolon ends the command.
             let is_body =
                 |piece: &Piece| matches!(piece, Piece::Literal { bytes, .. } if bytes.starts_with(b"spawn;"));
             match (first.key.as_str(), value.as_deref()) {
@@ -804,7 +803,8 @@ impl Checker<'_> {
                     if ours { self.check_sent_line(line, span) } else { self.expected(role, line, span) }
                 }
             }
-            // If a client is under test, `send <nothing>` means that the harness does not answer.
+            // `send <nothing>` is an error only if a server is under test. If a client is under test, the harness may leave a request
+            // unanswered.
             StepAction::Silence if ours && role == Role::Client && self.is_in_own_file() => {
                 self.sink
                     .error(head_line(&self.source, span), "a step that sends cannot contain `<nothing>`")
@@ -869,7 +869,8 @@ impl Checker<'_> {
             }
             let commands = vocabulary::commands(self.scenario.dialect);
             let known: Vec<&str> = commands.iter().map(|(request, _)| *request).collect();
-            // Other commands may be intentional: many tests send unknown commands, and the harness sends responses as well.
+            // Only commands that resemble a known command are reported. Other commands may be intentional: many tests send unknown
+            // commands, and the harness sends responses as well.
             let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
             if self.is_in_own_file()
                 && word

@@ -7,7 +7,7 @@ use super::diag::DiagnosticSink;
 use super::visit::steps;
 use super::vocabulary::Behaviours;
 
-/// Checks the head of a scenario for clients, and the steps in its file. The steps of fragments are checked when they are played.
+/// Checks the head and the steps of a scenario for clients. The steps of fragments are checked when they are played.
 pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     let serving = &scenario.server_setup;
     check_behaviours(scenario, behaviours, diagnostics);

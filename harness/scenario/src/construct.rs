@@ -50,7 +50,7 @@ impl Step {
                 | ProcessAction::Wait(_)
                 | ProcessAction::Pause,
             ) => Actor::Harness,
-            // Servers start processes with an environment; for programs and libraries, the harness sets it.
+            // A server provides the environment of its processes. For programs and libraries, the harness sets the environment.
             StepAction::Process(ProcessAction::Env(..)) if tests != ImplementationKind::Server => {
                 Actor::Harness
             }
@@ -67,7 +67,6 @@ impl Step {
         outcomes.iter().map(|outcome| &outcome.cites).chain([&self.cites]).flatten()
     }
 
-    /// Returns mutable references to the citations.
     pub(crate) fn citations_mut(&mut self) -> impl Iterator<Item = &mut Option<Spanned<String>>> {
         let outcomes: &mut [Alternative] = match &mut self.action {
             StepAction::OneOf(outcomes) => outcomes,
@@ -100,7 +99,7 @@ impl Template {
     /// Creates a line of a message from its bytes.
     pub fn line(bytes: &[u8]) -> Self {
         let mut line = Self::default();
-        // The printed text, with `?` in place of each escaped byte. An escaped byte never begins a comment or a step.
+        // Decodes the printed bytes, with `?` in place of each escaped byte.
         let plain = |at: usize, byte: u8| {
             byte.is_ascii_graphic() && byte != b'<' || byte == b' ' && at > 0 && at + 1 < bytes.len()
         };
@@ -152,7 +151,7 @@ impl Template {
     /// Appends bytes. Quotes the bytes that a file cannot contain literally, and the bytes for which `also` returns true.
     pub(super) fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
         for (at, &byte) in bytes.iter().enumerate() {
-            // Spaces at the ends of a line are ignored.
+            // The parser ignores spaces at both ends of a line.
             let edge = at + 1 == bytes.len() || (at == 0 && self.pieces.is_empty());
             let plain = byte.is_ascii_graphic() || (byte == b' ' && !edge);
             // A letter after a capture would become a part of its type.
@@ -165,7 +164,7 @@ impl Template {
         }
     }
 
-    /// Quotes the values in `rc=ok` and `rc=fail`, because these would otherwise be matchers.
+    /// Quotes the values in `rc=ok` and `rc=fail`, because unquoted `ok` and `fail` would be matchers.
     fn without_matchers(mut self) -> Self {
         let words: Vec<_> = split_message(&self.pieces)
             .into_iter()

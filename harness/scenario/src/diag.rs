@@ -85,7 +85,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The diagnostics of a file that have been found so far.
+/// The diagnostics that have been found in a file so far.
 pub(super) struct DiagnosticSink {
     source: Arc<SourceFile>,
     list: Vec<Diagnostic>,

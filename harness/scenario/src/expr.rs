@@ -16,10 +16,9 @@ use pmi_wire::Proc;
 const MAX_DEPTH: u32 = 32;
 /// Maximum number of operators in an expression, for the same reason as [`MAX_DEPTH`].
 const MAX_OPERATORS: u32 = 64;
-/// The largest number in the language. It exceeds every size of the protocol, and is small enough that sums and products of a few numbers
-/// do not overflow.
+/// The largest number in the language. It exceeds every size in the protocol, and the product of two such numbers fits into 64 bits.
 pub(super) const MAX_NUMBER: i64 = 1_000_000_000;
-/// The highest rank in the language.
+/// The highest rank that a scenario can name.
 pub(super) const MAX_RANK: u32 = 1_000_000;
 /// The highest number of a spawned group.
 pub const MAX_GROUP: u32 = 1_000;
@@ -139,12 +138,10 @@ fn name<'a>(input: &mut Input<'a>) -> ModalResult<&'a str> {
     (one_of(is_name_start), take_while(0.., is_name_char)).take().parse_next(input)
 }
 
-/// Returns whether a variable name may begin with this character.
 pub(super) fn is_name_start(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }
 
-/// Returns whether a variable name may contain this character.
 pub(super) fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
@@ -190,7 +187,7 @@ fn range(input: &mut Input<'_>) -> ModalResult<(u32, u32)> {
     Ok((first, last))
 }
 
-/// Calculates an expression without variables. Returns `None` if the expression has variables or no value.
+/// Calculates an expression without variables. Returns `None` if the expression has variables or cannot be calculated.
 pub(super) fn constant(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Number(n) => Some(*n),

@@ -2,7 +2,6 @@
 
 use super::ast::{Dialect, ImplementationKind, Span};
 
-/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineKind {
     Blank,
@@ -58,13 +57,11 @@ pub(super) fn lines(text: &str) -> Vec<SourceLine> {
 /// The parts of the head of a valid file.
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
-    /// The kind of implementation under test.
     pub(super) tests: Option<ImplementationKind>,
     /// The words for the dialects.
     pub(super) dialects: Vec<&'a str>,
     /// The table of `each` and the rows to leave out, if the head has an `each` line.
     pub(super) each: Option<(&'a str, Vec<&'a str>)>,
-    /// The rows.
     pub(super) rows: Vec<HeadRow<'a>>,
     /// The rest of the file.
     pub(super) body: &'a str,
@@ -78,7 +75,6 @@ impl<'a> Head<'a> {
     }
 }
 
-/// A row of a head.
 #[derive(Debug)]
 pub(super) struct HeadRow<'a> {
     pub(super) name: &'a str,
@@ -166,7 +162,7 @@ pub(super) fn head(text: &str) -> Head<'_> {
 
 const BLANKS: [char; 3] = [' ', '\t', '\r'];
 
-/// The parts of a step line, as ranges of the given text. `role` excludes brackets and the colon.
+/// The parts of a step line, as spans of the given text. `role` excludes brackets and the colon.
 #[derive(Debug)]
 pub(super) struct StepHead {
     /// The ranks; empty if the role stands alone.
@@ -219,7 +215,7 @@ pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>
 pub(super) const VERBS: [&str; 2] = ["send", "expect"];
 
 fn is_group(word: &str) -> bool {
-    // All roles are shorter. Longer words count as groups, so that a misspelled group gets a separate error message.
+    // All roles are shorter. A longer word counts as a group, so a misspelled group gets a separate error message.
     word.len() > 4
 }
 

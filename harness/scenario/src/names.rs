@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A name or a pattern. `*` stands for any text, including `/`. No other character is special, because the names of rows contain brackets.
+/// A name or a pattern. `*` stands for any text, including `/`. All other characters stand for themselves, including the brackets in the
+/// names of rows.
 #[derive(Debug, Clone)]
 pub struct NamePattern {
     text: String,

@@ -65,10 +65,9 @@ struct Parser<'a> {
     text: &'a str,
     sink: DiagnosticSink,
     scenario: Scenario,
-    /// The head lines so far that may occur only once.
+    /// The keywords of earlier head lines that may occur only once.
     seen_head_lines: Vec<&'static str>,
-    /// The open blocks.
-    open_repeats: Vec<Block>,
+    open_blocks: Vec<Block>,
 }
 
 /// An open block: a `repeat` or `only` whose `end` has not been read.
@@ -85,7 +84,7 @@ impl<'a> Parser<'a> {
             sink: DiagnosticSink::new(Arc::clone(source)),
             scenario: Scenario { source: Arc::clone(source), ..Scenario::new(name, "", &[]) },
             seen_head_lines: Vec::new(),
-            open_repeats: Vec::new(),
+            open_blocks: Vec::new(),
         }
     }
 
@@ -126,7 +125,7 @@ impl<'a> Parser<'a> {
             }
             self.line(first.span, &more);
         }
-        for block in std::mem::take(&mut self.open_repeats) {
+        for block in std::mem::take(&mut self.open_blocks) {
             let keyword = &self.text_at(block.span)[..layout::word_end(self.text_at(block.span), 0)];
             self.sink.error(block.span, format!("`{keyword}` without `end`"));
         }
@@ -200,7 +199,7 @@ impl<'a> Parser<'a> {
     }
 
     fn push(&mut self, statement: Statement) {
-        match self.open_repeats.last_mut() {
+        match self.open_blocks.last_mut() {
             Some(block) => block.body.push(statement),
             None => self.scenario.body.push(statement),
         }
@@ -209,7 +208,7 @@ impl<'a> Parser<'a> {
     // ---- head lines and statements
 
     fn head(&mut self, keyword: &str, line: Span, argument: Span) {
-        if !self.scenario.body.is_empty() || !self.open_repeats.is_empty() {
+        if !self.scenario.body.is_empty() || !self.open_blocks.is_empty() {
             self.sink
                 .error(line, format!("`{keyword}` after the first step"))
                 .help("head lines come before the steps");
@@ -350,7 +349,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the name of a dialect.
     fn dialect(&mut self, span: Span) -> Option<Dialect> {
         let word = self.text_at(span);
         let named = word.parse();
@@ -561,19 +559,18 @@ impl<'a> Parser<'a> {
         self.begin("only", line, Statement::Only { names, body: Vec::new(), span: line, end: line });
     }
 
-    /// Opens a block.
     fn begin(&mut self, keyword: &str, line: Span, statement: Statement) {
-        if self.open_repeats.len() == MAX_REPEAT_DEPTH {
+        if self.open_blocks.len() == MAX_REPEAT_DEPTH {
             self.sink.error(line, format!("`{keyword}` is nested more than {MAX_REPEAT_DEPTH} levels deep"));
         }
-        self.open_repeats.push(Block { statement, span: line, body: Vec::new() });
+        self.open_blocks.push(Block { statement, span: line, body: Vec::new() });
     }
 
     fn end(&mut self, line: Span, argument: Span) {
         if argument.start < argument.end {
             self.sink.error(argument, "unexpected text after `end`");
         }
-        let Some(Block { mut statement, body: own, .. }) = self.open_repeats.pop() else {
+        let Some(Block { mut statement, body: own, .. }) = self.open_blocks.pop() else {
             self.sink.error(line, "`end` without `repeat` or `only`");
             return;
         };
@@ -581,7 +578,7 @@ impl<'a> Parser<'a> {
             (*body, *end) = (own, line);
         }
         // Bodies that are nested too deeply are dropped, because the tree is processed and freed recursively.
-        if self.open_repeats.len() < MAX_REPEAT_DEPTH {
+        if self.open_blocks.len() < MAX_REPEAT_DEPTH {
             self.push(statement);
         }
     }

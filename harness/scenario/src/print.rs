@@ -161,7 +161,7 @@ impl Printer<'_> {
         }
         self.rows("in", scenario.dialect_words.iter().map(|(_, words)| words));
         self.rows("row", scenario.rows.iter());
-        // A comment of a line that is not printed must not become a part of the heading.
+        // Otherwise, the comment of a head line that is not printed would become part of the heading.
         let has_comment = self.comments.front().is_some_and(|comment| comment.kind != CommentKind::Blank);
         self.blank |= self.out.len() > start || has_comment;
     }
@@ -230,7 +230,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints a block between its first line and its `end`, whose positions are `lines`.
+    /// Prints a block: its first line, its body and its `end`. `lines` contains the positions of the first and the last line.
     fn block(&mut self, indent: usize, first: &str, lines: [Span; 2], body: &[Statement]) {
         self.line(indent, first, lines[0]);
         self.body(body, indent + INDENT);
@@ -315,7 +315,6 @@ impl Printer<'_> {
 }
 
 impl fmt::Display for Template {
-    /// Prints the text of a message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&text(&self.pieces, QuotingContext::Line))
     }
@@ -355,7 +354,7 @@ fn labelled(word: &str, cites: Option<&Spanned<String>>, has_colon: bool) -> Str
     format!("{word}{cites}{}", if has_colon { ":" } else { "" })
 }
 
-/// Returns `<to N> `, or an empty string if the step does not number the request.
+/// Returns `<to N> `, or an empty string if the step does not contain the number of a request.
 fn request(to: Option<u32>) -> String {
     to.map(|n| format!("<to {n}> ")).unwrap_or_default()
 }
@@ -575,7 +574,7 @@ fn literal(bytes: &[u8], place: QuotingContext) -> String {
     out
 }
 
-/// Quotes a byte.
+/// Appends a byte in its quoted form.
 fn quoted(byte: u8, out: &mut String) {
     match byte {
         b'$' => out.push_str("$$"),

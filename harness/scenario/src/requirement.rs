@@ -124,7 +124,7 @@ pub struct Requirement {
     /// The behaviour of implementations, for de facto requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
-    /// True if a breach is a failure although the requirement is de facto. The requirement then follows from a requirement of a standard.
+    /// True if a breach is a failure even though the requirement is de facto. Such a requirement follows from a requirement of a standard.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fails: bool,
     /// True if a breach is reported but is not a failure, because the user has not selected the requirement's set.
@@ -201,7 +201,7 @@ pub enum RequirementSet {
 }
 
 impl RequirementSet {
-    /// The prefixes of ids. The first prefix that matches counts.
+    /// The prefixes of ids. If several prefixes match, the first one counts.
     const PREFIXES: [(&'static str, Self); 6] = [
         ("rfc13.abnf.", Self::Rfc13Grammar),
         ("rfc13.", Self::Rfc13),
@@ -228,7 +228,8 @@ impl RequirementSet {
     }
 }
 
-/// Sets without an adopted standard, with the names by which users select them. Breaches of these are failures only on request.
+/// Sets that no adopted standard contains, with the names by which users select them. A breach is a failure only if the user has selected
+/// the set.
 pub const ADVISORY_SETS: &[(&str, RequirementSet)] = &[
     ("pmi2-draft", RequirementSet::Pmi2Draft),
     ("pmi2-mpich", RequirementSet::Pmi2Mpich),

@@ -46,15 +46,10 @@ pub struct Scope {
     bound_by_step: HashSet<String>,
     /// Names whose values come from the implementation.
     captured: HashSet<String>,
-    /// The dialect in which messages are encoded.
     dialect: Dialect,
-    /// `$rank`.
     rank: u32,
-    /// `$size`.
     size: u32,
-    /// `$pmijobid`.
     job_id: Option<Vec<u8>>,
-    /// `$agent`.
     agent: Option<Vec<u8>>,
 }
 
@@ -64,7 +59,7 @@ impl Scope {
         Self { dialect: scenario.dialect, ..Self::default() }
     }
 
-    /// Begins a step, which has not bound any names yet.
+    /// Begins a step: forgets which names the previous step has bound.
     pub fn begin_step(&mut self) {
         self.bound_by_step.clear();
     }
@@ -117,7 +112,7 @@ impl Scope {
         Ok(self.restore(Bindings(bindings)))
     }
 
-    /// Reverts [`Scope::bind_temporarily`].
+    /// Restores the bindings that [`Scope::bind_temporarily`] returned, and returns the bindings that they replace.
     pub fn restore(&mut self, bindings: Bindings) -> Bindings {
         let mut before = Vec::new();
         for (name, value) in bindings.0 {

@@ -125,7 +125,7 @@ pub fn code(name: &str) -> Option<i32> {
     (FAIL..).zip(CODES).find(|(_, n)| *n == name).map(|(code, _)| code)
 }
 
-/// Returns the name of a return code.
+/// Returns the name of a return code, or the number if it has no name.
 fn code_name(number: i32, dialect: Dialect) -> String {
     let other = dialect.pick([None, Some("ERR_OTHER")]).filter(|_| number == ERR_OTHER);
     let known = (FAIL..).zip(CODES).find(|(code, _)| *code == number).map(|(_, name)| name);

@@ -59,7 +59,6 @@ pub(crate) struct References<'a> {
 }
 
 impl References<'_> {
-    /// Returns the rows of a table in a dialect.
     fn table(&self, name: &str, dialect: Dialect) -> Option<Arc<[TableRow]>> {
         if name == Each::REQUEST {
             return Some(Arc::clone(table::of_requests(dialect)));
@@ -152,7 +151,7 @@ struct Speller<'a> {
     requests: Vec<(StepTarget, &'static str)>,
 }
 
-/// Returns the operation with whose name a line begins. The operation may belong to any dialect.
+/// Returns the operation that the first word of a line names, if any. The operation may belong to any dialect.
 fn operation(line: &Template) -> Option<&'static str> {
     let word = first_word(line)?;
     protocol::all_exchanges().map(|exchange| exchange.operation).find(|operation| *operation == word)
@@ -186,8 +185,8 @@ fn numbered_name(field: &protocol::Field, number: u64) -> String {
     format!("{}{number}", field.name)
 }
 
-/// Returns the default value of a field in the part of a spawn request that describes a program, if the field has a default value. `place`
-/// is the index of the program, and `programs` the number of programs.
+/// Returns the default value of a field that describes a program in a spawn request; `None` if there is no default. `place` is the index of
+/// the program, and `programs` the number of programs.
 fn default_of(
     field: &protocol::Field,
     exchange: &Exchange,
@@ -221,7 +220,6 @@ fn block_key(line: Template, field: &protocol::Field, number: u64) -> Template {
     line.tuples(field.key).with(Piece::Calc(number))
 }
 
-/// Returns the line without its first word.
 fn without_first_word(line: &Template) -> Template {
     let mut rest = line.clone();
     if let Some(Piece::Literal { bytes, .. }) = rest.pieces.first_mut() {
@@ -277,7 +275,7 @@ impl Speller<'_> {
         table::rows(self.dialect, table, &known, &but, scenario)
     }
 
-    /// In the words that a scenario requires or cites, replaces each rule with the requirement of the dialect.
+    /// Replaces rules with requirements of the dialect, in all words that the scenario requires or cites.
     fn cited_words(&self, scenario: &Scenario, rows: &mut [TableRow]) {
         let cited = visit::steps(&scenario.body).flat_map(Step::citations);
         let ids = scenario.requires.iter().chain(cited);

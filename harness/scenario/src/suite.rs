@@ -41,7 +41,7 @@ pub enum SuiteError {
 pub struct Suite {
     /// The scenarios, in the order in which they are listed, played and reported.
     pub scenarios: Vec<Arc<Scenario>>,
-    /// The files of the scenarios before their tables are expanded, one for each dialect.
+    /// The scenarios to check, for each dialect of each file. Rows are expanded only if the scenario is incomplete without them.
     files: Vec<Arc<Scenario>>,
     fragments: BTreeMap<String, Arc<Scenario>>,
     /// The rows of the fragments that are tables.
@@ -90,7 +90,7 @@ struct EmbeddedScenario {
     name: String,
     text: &'static str,
     tests: ImplementationKind,
-    /// The names of the scenarios to play.
+    /// The names of the scenarios in the file.
     names: Vec<String>,
 }
 
@@ -139,14 +139,12 @@ static FILES: LazyLock<Vec<EmbeddedScenario>> = LazyLock::new(|| {
 
 /// The names in an embedded table.
 struct EmbeddedTable {
-    /// The rows, by dialect.
     rows: [Vec<RequestWords<'static>>; 2],
     /// The words that rows have in any dialect.
     known: Vec<&'static str>,
 }
 
 impl EmbeddedTable {
-    /// Reads the table with this name.
     fn new(table: &str) -> Self {
         let rows = Dialect::ALL.map(|dialect| embedded_rows(dialect, table));
         let known = table::distinct(rows.iter().flatten().flat_map(|row| row.words.iter().copied()));
@@ -163,7 +161,6 @@ impl EmbeddedTable {
     }
 }
 
-/// Returns the rows of an embedded table in a dialect.
 fn embedded_rows(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
     if table == Each::REQUEST {
         return table::of_requests(dialect).iter().map(RequestWords::from).collect();
@@ -243,7 +240,6 @@ impl Suite {
         suite.or_diagnostics(wrong)
     }
 
-    /// Returns the suite, or an error if there are diagnostics.
     fn or_diagnostics(self, wrong: Vec<Diagnostic>) -> Result<Self, SuiteError> {
         if wrong.is_empty() { Ok(self) } else { Err(SuiteError::Diagnostics(wrong)) }
     }
@@ -320,7 +316,7 @@ impl Suite {
             let one = Arc::new(self.spell_in(scenario, dialect)?);
             let played = one.expand_rows();
             self.scenarios.extend(played.iter().cloned());
-            // A product is complete only once the words of its rows are filled in.
+            // A product is complete only after the words of its rows have been filled in.
             match one.is_product() {
                 true => self.files.extend(played),
                 false => self.files.push(one),

@@ -24,7 +24,6 @@ pub(crate) fn of_requests(dialect: Dialect) -> &'static Arc<[TableRow]> {
     &ROWS[dialect as usize]
 }
 
-/// Returns the rows of the requests in a framing.
 fn requests(framing: Framing) -> Arc<[TableRow]> {
     let named = |name: &str, text: Template| (Spanned::from(name.to_owned()), text);
     let word = |name: &str, word: &str| named(name, Template::default().tuples(word));
@@ -78,7 +77,6 @@ pub(crate) fn of_fragment(fragment: &Scenario) -> Arc<[TableRow]> {
 
 /// The words of a row of a table.
 pub(crate) struct RequestWords<'a> {
-    /// The name of the row.
     pub(crate) name: &'a str,
     /// The names of the row's words.
     pub(crate) words: Vec<&'a str>,
@@ -91,9 +89,9 @@ impl<'a> From<&'a TableRow> for RequestWords<'a> {
     }
 }
 
-/// Returns the index pairs of the rows to combine: a row of the table, and a row of the file. `known` contains the words of the table in
-/// all dialects. A row of the file that names a known word is paired only with table rows that have the word. If the body names a known
-/// word, the same applies to all rows of the file.
+/// Returns the pairs of rows to combine, as the index of a row of the table and the index of a row of the file. `known` contains the words
+/// of the table in all dialects. A row of the file that names a known word is paired only with table rows that have the word. If the body
+/// names a known word, the same applies to all rows of the file.
 pub(crate) fn pair_rows(
     dialect: Dialect,
     table: &[RequestWords<'_>],
@@ -143,7 +141,6 @@ pub(crate) fn rows(
     pair_rows(dialect, &words, &known, but, &file).into_iter().map(joined).collect()
 }
 
-/// Returns the words without duplicates.
 pub(crate) fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut all: Vec<&str> = words.collect();
     all.sort_unstable();
@@ -257,7 +254,7 @@ impl Scenario {
             let is_row = |name: &Spanned<String>| row.name.value.split('.').any(|part| part == name.value);
             open_only(&mut one.body, &|names| Some(names.iter().any(is_row)));
             write(row, is_product, &|_| true, &mut one);
-            // `each` has combined the rows with the rows of another file. Combined rows have no comments here, and no absent words.
+            // If the file has `each`, its rows are combined with the rows of a table. Such rows have no comments here, and no absent words.
             if self.each.is_none() {
                 let heading = self.heading_of(row);
                 if !heading.is_empty() {
@@ -298,7 +295,8 @@ impl Scenario {
     }
 }
 
-/// Replaces the blocks of `only` with their statements if `is_played` returns true, and removes them if it returns false.
+/// Replaces the blocks of `only` with their statements if `is_played` returns true, and removes them if it returns false. Keeps a block for
+/// which it returns `None`.
 fn open_only(body: &mut Vec<Statement>, is_played: &impl Fn(&[Spanned<String>]) -> Option<bool>) {
     for mut statement in std::mem::take(body) {
         if let Statement::Repeat { body, .. } | Statement::Only { body, .. } = &mut statement {
@@ -423,7 +421,7 @@ impl WordWriter<'_> {
         }
     }
 
-    /// Replaces `$name` with its call. A result of the step takes precedence over that of the word.
+    /// Replaces a call `$name` with the call that the word contains. A result in the step takes precedence over a result in the word.
     fn call(&self, call: &mut Call) {
         let Some(function) = &call.function else { return };
         let Some(name) = function.value.strip_prefix('$') else { return };

@@ -548,8 +548,8 @@ fn parser_never_panics() {
     for line in lines {
         for at in 0..=line.len() {
             judge(&line[..at]);
-            // To save time, only two replacements are tried at each position. They depend on the position and the line length, so that all
-            // replacements are tried somewhere.
+            // To save time, only two replacements are tried at each position. The choice depends on the position and the line length, so
+            // every replacement is tried somewhere.
             for with in [odd[at % odd.len()], odd[(at * 7 + line.len()) % odd.len()]] {
                 judge(&format!("{}{with}{}", &line[..at], &line[(at + 1).min(line.len())..]));
             }
@@ -597,7 +597,7 @@ fn shared_pmi2_scenarios_do_not_quote_rfc13() {
     }
 }
 
-/// To load a part of the suite, only the heads of unwanted files are read. The result equals the filtered complete suite.
+/// Loading a part of the suite reads only the heads of unwanted files. The result must equal the complete suite after filtering.
 #[test]
 fn partial_suite_equals_filtered_suite() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
@@ -610,7 +610,7 @@ fn partial_suite_equals_filtered_suite() {
         assert_eq!(names(&part(&|tests, _| tests == kind)), of_kind);
     }
     let all = names(&whole);
-    // Takes every seventh scenario, which selects single rows of tables.
+    // Takes every seventh scenario. This selects only some of the rows of a table.
     let some: BTreeSet<&str> = all.iter().step_by(7).map(String::as_str).collect();
     let in_order: Vec<&String> = all.iter().filter(|name| some.contains(name.as_str())).collect();
     assert_eq!(names(&part(&|_, name| some.contains(name))).iter().collect::<Vec<_>>(), in_order);
@@ -873,7 +873,7 @@ fn rows_are_combined_with_matching_table_rows() {
     assert!(error.contains("there is no table `three`"), "{error}");
 }
 
-/// Returns the operations of a dialect that these functions request.
+/// Returns the operations of a dialect that a known function of the C API requests.
 fn operations(dialect: Dialect, is_known: impl Fn(&str) -> bool) -> BTreeSet<&'static str> {
     let exchanges = protocol::documented_exchanges(dialect.framing()).iter();
     let exchanges =
@@ -923,7 +923,7 @@ fn suite_requests_every_server_operation(#[case] dialect: Dialect) {
     let all = protocol::documented_exchanges(dialect.framing())
         .iter()
         .filter(|exchange| exchange.omission().is_none());
-    // No known server has these operations.
+    // No known server supports these operations.
     let exceptions = ["job-connect", "job-disconnect", "ring"];
     let missing: Vec<_> =
         all.map(|e| e.request).filter(|request| !asks(request) && !exceptions.contains(request)).collect();

@@ -57,7 +57,6 @@ impl Arrival<'_> {
     }
 }
 
-/// The state of the negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Negotiation {
     /// The client has not offered PMI-2.
@@ -119,7 +118,7 @@ impl Connection {
     }
 
     /// Appends bytes, and returns the messages that are now complete. A response to an offer of PMI-2 comes before the requests whose
-    /// framing it settles.
+    /// framing it determines.
     pub fn read<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Vec<Arrival<'c>> {
         let mut arrivals: Vec<Arrival<'c>> = self.whole_line(direction, chunk).into_iter().collect();
         if arrivals.is_empty() {

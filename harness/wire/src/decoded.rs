@@ -146,7 +146,7 @@ impl<'a> Decoded<'a> {
         if rc.is_some_and(|rc| !Rule::Int.accepts(rc)) {
             return Err(DecodeError::value("rc", Rule::Int, self.framing));
         }
-        // In the RFC, the fields of a response may only be omitted together.
+        // RFC 13 allows a response to omit all of its fields, but not some of them.
         let is_optional = |field: &Field| {
             if is_request { field.optional } else { values.iter().all(Option::is_none) }
         };
@@ -196,7 +196,7 @@ impl<'a> Decoded<'a> {
             };
         }
         for field in fields().filter(|field| !UNCHECKED_COUNTS.contains(&field.key)) {
-            // Words are not a separate type in PMI-2: no implementation rejects a word with other characters.
+            // PMI-2 has no separate type for words: no implementation rejects a word with other characters.
             let is_checked = matches!(field.rule, Rule::Uint | Rule::Int | Rule::Bool);
             match body.raw(field.key) {
                 Some(value) if is_checked && !field.rule.accepts(value) => {
@@ -391,7 +391,7 @@ impl<'a> Decoded<'a> {
     }
 }
 
-/// Returns whether a return code reports success.
+/// Returns whether a return code is 0 or missing.
 fn is_zero(rc: Option<i64>) -> bool {
     rc.is_none_or(|rc| rc == 0)
 }
@@ -504,7 +504,7 @@ mod tests {
     #[case(FromServer, "cmd=abort", "not a PMI-1.1 response")]
     #[case(FromServer, "cmd=put_result rc=ok", "the value of \"rc\" is not an integer (RFC 13: int)")]
     #[case(FromServer, "cmd=put_result rc=0 rc=0", "the key \"rc\" appears more than once")]
-    // The fields of a response may only be omitted together.
+    // A response may omit all of its fields, but not some of them.
     #[case(FromServer, "cmd=response_to_init pmi_version=1", "the key \"pmi_subversion\" is missing")]
     #[case(FromServer, "cmd=maxes keylen_max=1 vallen_max=1", "the key \"kvsname_max\" is missing")]
     #[case(FromServer, "cmd=maxes", "")]

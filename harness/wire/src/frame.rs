@@ -47,7 +47,7 @@ pub fn frame_header(length: usize) -> Option<[u8; HEADER]> {
     format!("{length:>6}").into_bytes().try_into().ok()
 }
 
-/// Splits a byte stream into messages, regardless of its fragmentation.
+/// Splits a byte stream into messages, regardless of the chunks in which it arrives.
 ///
 /// Read all complete messages before each push. The framer then never holds more than the longest allowed message and the last chunk.
 #[derive(Debug, Clone)]

@@ -260,7 +260,7 @@ fn parse(value: &[u8], mpich: bool) -> Result<ProcessMapping, MappingError> {
 
 /// Maximum nesting of repetitions in MPICH's form.
 const MAX_REPETITION_DEPTH: u32 = 8;
-/// Maximum number of blocks of a repetition, because a few bytes can expand to a huge mapping.
+/// Maximum number of blocks to which a repetition may expand. Without this limit, a few bytes could expand to a huge mapping.
 const MAX_REPEATED_BLOCKS: usize = 1 << 16;
 
 struct MappingReader<'a> {
@@ -298,7 +298,7 @@ impl MappingReader<'_> {
             if count == 0 || total.is_none_or(|total| total > MAX_REPEATED_BLOCKS) {
                 return Err(MappingError {
                     at: start,
-                    expected: "a repetition with a count of at least 1 and at most 65,536 blocks",
+                    expected: "a repetition that has a count of at least 1 and expands to at most 65,536 blocks",
                 });
             }
             for _ in 1..count {
@@ -460,7 +460,7 @@ mod tests {
     #[case(&[0, 0, 1, 2], "(vector,(0,1,2),(1,2,1))")]
     #[case(&[0, 0, 1, 2, 0, 0], "(vector,(0,1,2),(1,2,1),(0,1,2))")]
     #[case(&[0, 0, 1, 2, 0, 0, 1], "(vector,(0,1,2),(1,2,1),(0,1,2),1)")]
-    fn mpich_form_writes_repeats_once(#[case] nodes: &[u32], #[case] text: &str) {
+    fn mpich_form_merges_adjacent_repeats(#[case] nodes: &[u32], #[case] text: &str) {
         let mapping = ProcessMapping::compress(nodes);
         assert_eq!(mapping.mpich().to_string(), text);
     }

@@ -9,13 +9,13 @@ use thiserror::Error;
 
 /// The rule for the end of a value that may contain blanks.
 ///
-/// RFC 13 defines `value` and `msg` as `string`, which includes blanks. It also asks parsers to allow tuples in any order with blanks
-/// between them. The two rules are incompatible; real implementations split at blanks.
+/// RFC 13 defines `value` and `msg` as `string`, which includes blanks. RFC 13 also asks parsers to allow tuples in any order with blanks
+/// between them. The two rules are incompatible, and real implementations split at blanks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueReading {
-    /// The ABNF. `value` of `put` and `get_result` extends to the end of the line, including trailing blanks. `msg` of a response extends
-    /// to the end of the line, or to the next tuple that the response's rule defines and that has not occurred before. Hydra, for example,
-    /// writes `rc=0 msg=success value=V`. Every other value ends at a blank, as does every value before `cmd`.
+    /// The rule in RFC 13's ABNF. `value` of `put` and `get_result` extends to the end of the line, including trailing blanks. `msg` of a
+    /// response extends to the end of the line, or to the next tuple that the response's rule defines and that has not occurred before.
+    /// Hydra, for example, writes `rc=0 msg=success value=V`. Every other value ends at a blank, as does every value before `cmd`.
     ToEndOfLine,
     /// The rule of most implementations: every value ends at a blank.
     ToBlank,
@@ -242,7 +242,7 @@ mod tests {
         "cmd=<put> key=<k> value=<a> b=<c>"
     )]
     #[case("cmd=get_result value= a=1", "cmd=<get_result> value=< a=1>", "cmd=<get_result> value=<> a=<1>")]
-    // Hydra 4.2
+    // A response from Hydra 4.2.
     #[case(
         "cmd=get_result rc=0 value=V found=TRUE",
         "cmd=<get_result> rc=<0> value=<V found=TRUE>",
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[rstest]
-    // Hydra 4.0
+    // Responses from Hydra 4.0.
     #[case("cmd=get_result rc=0 msg=success value=V", "cmd=<get_result> rc=<0> msg=<success> value=<V>")]
     #[case(
         "cmd=get_result rc=-1 msg=key k not found value=unknown",

@@ -136,7 +136,7 @@ impl Exchange {
         self.arguments.iter().find(|field| field.number(name).is_some())
     }
 
-    /// Returns whether only the draft of PMI-2 describes the request, so that no known implementation supports it.
+    /// Returns whether only the draft of PMI-2 describes the request. No known implementation supports such a request.
     pub fn is_draft_only(&self) -> bool {
         const OPERATIONS: [&str; 6] =
             ["authenticate", "connect", "disconnect", "get-all", "put-all", "continue"];
@@ -168,7 +168,7 @@ pub struct Field {
     pub optional: bool,
     /// True if the key ends in a number, so the message may contain several of these fields.
     pub numbered: bool,
-    /// The key of the limit on the length of the value, in the response to get_maxes.
+    /// The limit on the length of the value, as a key in the response to get_maxes.
     pub limit: Option<&'static str>,
     /// The version of PMI-1 that added the field, if it is later than RFC 13's.
     pub since: Option<Version>,
@@ -278,9 +278,8 @@ const fn boolean(key: &'static str) -> Field {
 const KVSNAME: Field = word("kvsname").limit("kvsname_max");
 const KEY: Field = word("key").limit("keylen_max");
 const VALUE: Field = string("value").limit("vallen_max");
-/// The result of a lookup, which the PMI-2 draft calls `flag` and implementations call `found`.
+/// The field that reports whether the requested value exists. The PMI-2 draft calls it `flag`, and implementations call it `found`.
 const FOUND: [Field; 2] = [boolean("flag").optional(), boolean("found").optional()];
-/// The name of a service.
 const NAME: Field = string("name").with_name("service");
 const INFO_KEY_COUNT: Field = uint("infokeycount").optional();
 const INFO_KEY: Field = word("infokey").numbered();
@@ -339,7 +338,7 @@ operations! {
         &[uint("kvsname_max").optional(), uint("keylen_max").optional(), uint("vallen_max").optional()],
         "RFC 13, maxes",
     ),
-    /// Ends the program.
+    /// Aborts the program.
     Abort: exchange(
         "abort",
         ["abort", ""],
@@ -691,7 +690,7 @@ const FRAMES: &[Exchange] = &[
     ),
 ];
 
-/// Messages from the server that are part of a response and have no `rc`. Each has a value of `cmd`, and fields.
+/// Messages from the server that are part of a response and have no `rc`. Each entry contains the value of `cmd` and the fields.
 pub const PARTS: [(&str, &[Field]); 4] = [
     ("auth-response", &[string("authinfo")]),
     ("auth-response-complete", &[string("authinfo")]),
@@ -906,7 +905,7 @@ mod tests {
                     assert_eq!(error(framing, direction, &without), expected, "{without:?}");
                 }
                 let wrong = values(field.rule).1.filter(|_| is_request || framing == Framing::Lines);
-                // In PMI-2, words are not a separate type: no implementation rejects a word with other characters.
+                // PMI-2 has no separate type for words: no implementation rejects a word with other characters.
                 if let Some(wrong) = wrong.filter(|_| framing == Framing::Lines || field.rule != Rule::Word) {
                     let bad = without.iter().cloned().chain([format!("{prefix}{wrong}")]).collect::<Vec<_>>();
                     let error = error(framing, direction, &bad).unwrap_or_default();

@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn parses_messages_from_real_peers() {
-        // gforker 4.3.2, Hydra 4.3.2.
+        // Messages from gforker 4.3.2 and Hydra 4.3.2.
         let gforker = b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none";
         assert_eq!(check_request(gforker), Ok(()));
         let hydra = b"cmd=singinit_info versionok=yes stdio=no kvsname=kvs_3320_0_855669298_vm";

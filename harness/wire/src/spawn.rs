@@ -134,7 +134,6 @@ fn write_pairs(out: &mut Vec<u8>, count: &str, [key, value]: [&str; 2], pairs: &
     }
 }
 
-/// Keys and their values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The keys and values of a section of a spawn request in a frame: the part before the first `subcmd`, or the part of a program.
@@ -207,7 +206,7 @@ impl SpawnSection {
     }
 }
 
-/// Limits for a spawn request, so that a peer cannot exhaust the reader's memory.
+/// Limits for a spawn request. They keep a peer from exhausting the reader's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpawnLimits {
     /// Maximum number of bytes in a request, including newlines.
@@ -483,7 +482,6 @@ fn set_once<T>(slot: &mut Option<T>, value: T, name: impl Fn() -> String) -> Res
     }
 }
 
-/// Returns the first missing index.
 fn first_missing_index(elements: &BTreeMap<u64, Vec<u8>>, base: u64) -> Option<u64> {
     elements.keys().zip(base..).find(|(index, expected)| *index != expected).map(|(_, expected)| expected)
 }

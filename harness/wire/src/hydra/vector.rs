@@ -58,7 +58,7 @@ impl GroupLaunch {
             list.push(value.to_vec());
         };
         if !family.lists_ranks() {
-            // No filler processes; a single round contains all processes of this proxy.
+            // The map has no filler processes, and its single round covers all processes of this proxy.
             add("global-core-map", format!("0,{count},{}", self.size).as_bytes());
             add("pmi-id-map", format!("0,{}", self.blocks.first().map_or(0, |b| b.first)).as_bytes());
         }

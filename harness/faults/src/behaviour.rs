@@ -26,18 +26,16 @@ impl Behaviour {
         Self { with_rehearsal: true, ..self }
     }
 
-    /// Sets whether the launcher runs within another job, whose variables are in the launcher's environment.
+    /// Sets whether the launcher runs within another job, so that its environment contains the variables of that job.
     #[must_use]
     pub fn launched(self, within_job: bool) -> Self {
         Self { within_job, ..self }
     }
 
-    /// Returns whether the launcher runs within another job.
     pub(crate) fn is_within_job(&self) -> bool {
         self.within_job
     }
 
-    /// Returns whether the effects are only rehearsed.
     pub(crate) fn is_rehearsed(&self) -> bool {
         self.with_rehearsal
     }

@@ -9,7 +9,7 @@ use super::dialects::Dialects;
 pub struct ExternalKill {
     /// The dialect.
     pub dialect: Dialects,
-    /// The scenario that finds the fault; `None` if it may be an arbitrary scenario about one of the requirements.
+    /// The scenario that finds the fault; `None` if any scenario about one of the requirements may find it.
     pub scenario: Option<&'static str>,
     /// A finding must cite one of these requirements.
     pub requirements: &'static [&'static str],
@@ -22,8 +22,7 @@ pub struct ExternalFault {
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
-    /// The names that select the implementation's behaviour in the control run. The fault's name is not among them, and the scenarios must
-    /// pass.
+    /// The names that select the implementation's behaviour in the control run. They do not include the fault, so the scenarios must pass.
     pub base: &'static str,
     /// The dialects in which the fault or variation applies.
     pub dialects: Dialects,

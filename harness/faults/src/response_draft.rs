@@ -1,4 +1,4 @@
-//! A response before it is encoded, so that every part of it can be changed.
+//! A response before it is encoded. Steps can change every part of it.
 
 use pmi_reference::{ResponseHeader, ResponseParts};
 use pmi_wire::{Framing, Proc};
@@ -67,7 +67,6 @@ impl ResponseDraft {
         self.header.key(name)
     }
 
-    /// Returns the value of a field.
     pub(super) fn get(&mut self, name: &str) -> Option<&mut Vec<u8>> {
         let key = self.key(name);
         self.tuples.iter_mut().find(|(k, _)| k == key.as_bytes()).map(|(_, v)| v)
@@ -108,7 +107,6 @@ impl ResponseDraft {
         self.tuples.insert(at, (key.as_bytes().to_vec(), value.into()));
     }
 
-    /// Changes the key of a tuple.
     pub(super) fn rename(&mut self, key: &str, new: &str) {
         let key = self.key(key);
         for (k, _) in &mut self.tuples {
@@ -133,7 +131,6 @@ impl ResponseDraft {
         }
     }
 
-    /// Returns whether the response's value is a process mapping.
     pub(super) fn has_mapping(&mut self) -> bool {
         self.get("value").is_some_and(|value| value.starts_with(b"(vector"))
     }

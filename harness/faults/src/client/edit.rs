@@ -11,10 +11,10 @@ impl Editable for ClientSession {
             fill(&text, circumstances)
         };
         match words {
-            // The same process also writes this line, before a request or after its response.
+            // The process of the step also writes this line, before its request or after the response.
             ["before", place, line] => self.insert_at(self.place(place)?, 0, false, &text(line)),
             ["after", place, line] => self.insert_at(self.place(place)?, 1, false, &text(line)),
-            // The process does not wait for the previous response.
+            // The process writes this line without waiting for the response to the step.
             ["meanwhile", place, line] => self.insert_at(self.place(place)?, 1, true, &text(line)),
             ["rank-1-before", place, line] => {
                 let at = self.place(place)?;
@@ -100,7 +100,7 @@ impl Editable for ClientSession {
     }
 }
 
-/// Creates a step of the process that performs `other`.
+/// Creates a step in which the process of `other` performs `act`.
 fn step_of(other: &SessionStep, act: SessionAction) -> SessionStep {
     SessionStep { group: other.group, rank: other.rank, action: act, without_waiting: false, op: None }
 }
@@ -110,8 +110,8 @@ fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {
 }
 
 impl ClientSession {
-    /// Finds the step at a place: for example, `put` is the first put of the session, `put-2` the second and `put-last` the last. A number
-    /// is the index of a step.
+    /// Returns the index of the step at a place: for example, `put` is the first put of the session, `put-2` the second and `put-last` the
+    /// last. A number is the index of a step.
     fn place(&self, place: &str) -> Result<usize, UnknownStep> {
         if let Ok(number) = place.parse() {
             return Ok(number);

@@ -1,8 +1,8 @@
 //! Faults and variations of clients.
 //!
-//! Each of them is a change to a plain session, in which two processes use every operation and spawn a third one. A fault is therefore the
-//! only error of an otherwise ordinary program. The session is a script rather than a [`pmi_reference::client::Client`], which cannot be
-//! made to break RFC 13.
+//! Each fault or variation is a change to a plain session, in which two processes use every operation and spawn a third process. A fault is
+//! therefore the only error of an otherwise ordinary program. The session is a script rather than a [`pmi_reference::client::Client`],
+//! which cannot be made to break RFC 13.
 
 mod edit;
 mod fault;

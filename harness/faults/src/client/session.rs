@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// A plain session, which entries change.
+/// A plain session. Each entry for clients changes a plain session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum PlainSession {
     /// The PMI-1 session.
@@ -40,7 +40,7 @@ pub struct SessionStep {
     pub action: SessionAction,
     /// True if the process acts without waiting for the answer to its previous write.
     pub without_waiting: bool,
-    /// The request that the plain session makes here.
+    /// The request that the plain session makes in this step. Edits use it to find the step.
     pub(super) op: Option<&'static str>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A step is a verb and its arguments. Each kind of target has its own steps. [`bytes`] contains the steps for values, keys, names and
 //! bytes that are read; [`environment`] those for the variables of a process. [`request`], [`response`] and [`spawn`] contain the steps for
-//! requests, responses and spawn requests, and [`line`] the conditions on requests. A step that only code can express is an arm of its
-//! target's `match`, too.
+//! requests, responses and spawn requests, and [`line`] the conditions on requests. A step that needs special code is also an arm of its
+//! target's `match`.
 
 mod bytes;
 mod environment;

@@ -20,7 +20,7 @@ pub(crate) enum RequestOutcome {
     Crashed,
 }
 
-/// The situation of a request beyond its [`Circumstances`].
+/// The facts about a request that steps can test or use in addition to the [`Circumstances`], such as the process's earlier requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestSituation {
     /// The number of requests for each operation that the process has made, including this request. `thread` stands for requests with a

@@ -28,7 +28,8 @@ impl Server {
         }
     }
 
-    /// Returns whether a process that is already in the barrier is counted again because it enters again.
+    /// Counts a process that enters the barrier again before it was released, if an effect requires that. Returns whether the process was
+    /// counted.
     pub(super) fn counts_reentry(&mut self, from: Proc) -> bool {
         if !self.server.process(from).is_in_barrier()
             || self.barrier_effect(from) != Some(BarrierEffect::CountsTwice)
@@ -138,7 +139,6 @@ impl Server {
         self.server.fail_barrier(by.group);
     }
 
-    /// Releases a group from its barrier.
     pub(super) fn release(&mut self, group: GroupId) {
         self.forget_round(group);
         self.server.release_barrier(group, Ok(()));
@@ -168,7 +168,7 @@ impl Server {
         (0..self.size(p.group)).all(|rank| entries(self, Proc { rank, ..p }) >= own)
     }
 
-    /// Answers the gets that were waiting until all processes had entered the barrier.
+    /// Answers the gets that were held back until all processes had entered the barrier.
     fn release_pairs(&mut self, group: GroupId) {
         for rank in 0..self.size(group) {
             let to = Proc { group, rank };

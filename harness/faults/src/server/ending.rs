@@ -18,7 +18,7 @@ impl Server {
         }
     }
 
-    /// Records that a process is gone.
+    /// Handles the end of a process's connection.
     pub(super) fn close(&mut self, from: Proc) {
         let joined = self.server.process(from).phase == ProcessPhase::Joined;
         match self.server.close(from) {
@@ -33,7 +33,6 @@ impl Server {
         }
     }
 
-    /// Handles a protocol error.
     pub(super) fn protocol_error(&mut self, from: Proc, error: &ProtocolError, message: &[u8]) {
         if !self.affected_error(from, message) {
             self.server.protocol_error(from, error, message);

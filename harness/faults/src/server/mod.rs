@@ -1,7 +1,7 @@
 //! A server that acts like the reference, except where its behaviour has an effect.
 //!
-//! It drives the public parts of [`pmi_reference::Server`] and has a hook for each of them: reads, requests, responses, new groups, and
-//! messages before the protocol begins. A server without effects forwards everything unchanged.
+//! The server drives the public parts of [`pmi_reference::Server`] and has a hook for each of them: reads, requests, responses, new groups,
+//! and messages before the protocol begins. A server without effects forwards everything unchanged.
 
 /// A closure for [`Server::pick`] that returns the content of the effects of one kind.
 macro_rules! picked {
@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Records that the scenario has paused, so that requests after this are late.
+    /// Records that the scenario has paused. All later requests are late.
     pub fn pass_time(&mut self) {
         self.state.iter_mut().for_each(|state| state.late = true);
     }
@@ -200,7 +200,8 @@ impl Server {
         }
     }
 
-    /// Returns whether each effect, in the order of addition, has shown. For a rehearsed effect, returns whether it would have shown.
+    /// Returns whether each effect has shown, in the order in which the effects were added. For a rehearsed effect, returns whether it
+    /// would have shown.
     pub fn shown_effects(&self) -> Vec<bool> {
         self.state.as_ref().map(|state| state.shown()).unwrap_or_default()
     }
@@ -243,7 +244,7 @@ impl Server {
         pick: impl Fn(&Effect) -> Option<T>,
         apply: impl FnMut(T, &Circumstances),
     ) {
-        // To determine the circumstances, every process of the group is examined, which a server without effects does not need.
+        // A server without effects does not need the circumstances. To determine them, every process of the group must be examined.
         if self.state.is_none() {
             return;
         }
@@ -446,7 +447,7 @@ impl Server {
             true => self.state().refused.remove(&asker),
             false => self.state().refused.insert(asker),
         };
-        // Only changes of requests read the results of earlier gets.
+        // The results of earlier gets are needed only for edits of requests.
         if response.header.operation() == "get" && self.state().has(|e| matches!(e, Effect::Request(..))) {
             let rare = &mut self.state().rare;
             rare.last_gets.insert(asker, response.result.clone());

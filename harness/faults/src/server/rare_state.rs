@@ -27,13 +27,11 @@ pub(super) struct RareState {
     pub(super) counts: HashMap<Proc, Vec<(&'static str, u64)>>,
     /// The number of puts of each process since the last barrier.
     pub(super) puts_in_round: HashMap<Proc, u64>,
-    /// The result of the last get of each process.
     pub(super) last_gets: HashMap<Proc, OperationResult>,
     /// The rank that made the group's last get, if the key was missing.
     pub(super) missed: HashMap<GroupId, u32>,
     /// The keys of each group, in the order of their puts.
     pub(super) keys: HashMap<GroupId, Vec<Vec<u8>>>,
-    /// The value of the last put of each group.
     pub(super) last_values: HashMap<GroupId, Vec<u8>>,
     /// The ranks in the barrier, in the order of entry.
     pub(super) entered: HashMap<GroupId, Vec<u32>>,
@@ -55,7 +53,6 @@ pub(super) struct RareState {
     pub(super) before: EarlierJob,
 }
 
-/// Returns the value of a key.
 pub(super) fn value_of(pairs: &Pairs, key: &[u8]) -> Option<Vec<u8>> {
     pairs.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
 }

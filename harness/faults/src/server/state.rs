@@ -48,7 +48,6 @@ pub(super) struct PutOrigin {
 #[derive(Debug, Default)]
 pub(super) struct EffectState {
     effects: Vec<ActiveEffect>,
-    /// True if the effects are only rehearsed.
     rehearsed: bool,
     /// The processes whose last response was a refusal.
     pub(super) refused: HashSet<Proc>,
@@ -56,7 +55,6 @@ pub(super) struct EffectState {
     pub(super) waiting: Option<u32>,
     /// True if the scenario has paused.
     pub(super) late: bool,
-    /// True if the launcher runs within another job.
     pub(super) within_job: bool,
     /// True if the last read contained several requests.
     pub(super) burst: bool,
@@ -94,13 +92,12 @@ pub(super) struct EffectState {
     pub(super) barrier_entries: HashMap<Proc, u64>,
     /// The number of unpublish requests.
     pub(super) unpublished: u64,
-    /// The state of rare faults.
     pub(super) rare: RareState,
 }
 
 impl EffectState {
-    /// Returns the state for the effects of a behaviour. Returns `None` for the plain reference, so that each of its hooks only tests an
-    /// option.
+    /// Returns the state for the effects of a behaviour. Returns `None` if there are no effects, so each hook of a plain reference server
+    /// only tests an option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),
@@ -114,8 +111,8 @@ impl EffectState {
         (!list.is_empty()).then(|| Box::new(Self { effects: list, rehearsed, within_job, ..Self::default() }))
     }
 
-    /// Returns whether each effect has shown. For a rehearsed effect, returns whether it would have shown; such effects do not influence
-    /// each other.
+    /// Returns whether each effect has shown. For a rehearsed effect, returns whether it would have shown. Rehearsed effects do not
+    /// influence each other.
     pub(super) fn shown(&self) -> Vec<bool> {
         self.effects.iter().map(|effect| effect.shown).collect()
     }

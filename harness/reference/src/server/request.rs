@@ -16,7 +16,6 @@ use crate::response::ResponseHeader;
 /// Maximum number of unanswered requests of a process, so that no client can exhaust the server's memory.
 pub(super) const MAX_HELD: usize = 10_000;
 
-/// The value of a field.
 type Value<'a> = Cow<'a, [u8]>;
 
 /// An operation and its arguments. The protocol table in `pmi_wire` has the spellings of PMI-1 and PMI-2.

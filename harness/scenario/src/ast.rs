@@ -76,9 +76,9 @@ pub struct Scenario {
     pub server_setup: ServerSetup,
     /// `takes NAME=TEXT ...`: the parameters of a fragment, with their defaults.
     pub parameters: Vec<Parameter>,
-    /// `each TABLE but NAME ...`: the scenario is played once for each row of the table, combined with each row of the file.
+    /// `each TABLE but NAME ...`: the scenario is played once for each combination of a row of the table and a row of the file.
     pub each: Option<Each>,
-    /// `in DIALECT NAME=TEXT ...`: words, each with its value in this dialect.
+    /// `in DIALECT NAME=TEXT ...`: the values of words in a dialect.
     pub dialect_words: Vec<(Dialect, TableRow)>,
     /// `row NAME ...`: the scenario is played once for each row.
     pub rows: Vec<TableRow>,
@@ -210,9 +210,9 @@ pub enum Actor {
 /// The configuration of the reference server for a client under test, or the launch of a server under test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerSetup {
-    /// True if the scenario defines the number of ranks; otherwise, the user does.
+    /// True if the scenario defines the number of ranks. If false, the user defines the number.
     pub has_rank_count: bool,
-    /// `vary NAME ...`: variations of the reference server, or `$name` for a variation that each row names.
+    /// `vary NAME ...`: variations of the reference server. `$name` stands for a variation that each row names.
     pub variations: Vec<Spanned<String>>,
     /// `fault NAME`: a fault of the reference server.
     pub fault: Option<Spanned<String>>,
@@ -401,7 +401,7 @@ pub enum StepTarget {
         /// The ranks.
         set: RankSet,
     },
-    /// `child$NAME:...`, in a fragment: ranks of the spawned group whose number is the value of the name.
+    /// `child$NAME:...`, in a fragment: ranks of a spawned group. The value of the name is the number of the group.
     Spawned {
         /// The name, without `$`.
         number: Spanned<String>,
@@ -422,15 +422,15 @@ pub enum RankSet {
 /// The party that a step is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The client (process) sends: `send` if a server is under test, otherwise `expect`.
+    /// The client (the process) sends a message: `send` if a server is under test, otherwise `expect`.
     Client,
-    /// The server (process manager) sends: `expect` if a server is under test, otherwise `send`.
+    /// The server (the process manager) sends a message: `expect` if a server is under test, otherwise `send`.
     Server,
     /// `A`: the application calls the PMI library.
     Api,
-    /// `P`: the process itself: its environment, its arguments and its end.
+    /// `P`: the process itself, with its environment, its arguments and its end.
     Process,
-    /// `J`: the job: its exit status and its output.
+    /// `J`: the job, with its exit status and its output.
     Job,
     /// The upstream of a proxy, which the harness plays: `proxy:0 send`.
     Upstream,

@@ -99,7 +99,7 @@ impl Template {
     /// Creates a line of a message from its bytes.
     pub fn line(bytes: &[u8]) -> Self {
         let mut line = Self::default();
-        // Decodes the printed bytes, with `?` in place of each escaped byte.
+        // The line as it will be printed, with `?` in place of each escaped byte. An escaped byte never begins a comment or a step.
         let plain = |at: usize, byte: u8| {
             byte.is_ascii_graphic() && byte != b'<' || byte == b' ' && at > 0 && at + 1 < bytes.len()
         };

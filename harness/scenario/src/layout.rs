@@ -1,4 +1,4 @@
-//! Splits a file into lines and groups them into steps. The parser and the formatter share this, so that they agree on where a step ends.
+//! Splits a file into lines and groups them into steps. The parser and the formatter share this module, so they agree on where a step ends.
 
 use super::ast::{Dialect, ImplementationKind, Span};
 
@@ -109,7 +109,7 @@ pub(super) fn mentions(text: &str, word: &str) -> bool {
 }
 
 /// Returns the offset of the end of the `NAME=TEXT` that begins at `at`, and whether all of its braces are closed. The text ends at a space
-/// that is outside of `<...>` and, if the text begins with a brace, outside of `{...}`.
+/// that is outside `<...>` and, if the text begins with a brace, outside `{...}`.
 pub(super) fn value_end(content: &str, at: usize) -> (usize, bool) {
     let (mut within, mut depth) = (false, 0_usize);
     let is_braced = content[at..].split_once('=').is_some_and(|(_, text)| text.starts_with('{'));

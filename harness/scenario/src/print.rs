@@ -272,7 +272,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints an action after its label, with its further lines below it.
+    /// Prints an action: its first line after the label, and its further lines below.
     fn action(
         &mut self,
         action: &StepAction,

@@ -1,4 +1,5 @@
-//! Products: `each` combines each row of a table with each row of a file. The words of both rows replace their names in the file.
+//! Products of tables: `each` combines every row of a table with every row of a file. In the scenario of a combination, the words of both
+//! rows are replaced with their values.
 
 use std::sync::{Arc, LazyLock};
 

@@ -174,7 +174,8 @@ impl ProcessMapping {
 }
 
 impl MappingBlock {
-    /// Returns the number of nodes with ids that fit into 32 bits; for a block without processes, all of its nodes.
+    /// Returns the number of nodes whose ids fit into 32 bits. All nodes of a block without processes count, because no rank uses their
+    /// ids.
     fn usable_nodes(&self) -> u64 {
         if self.ppn == 0 {
             return self.nodes;
@@ -196,7 +197,7 @@ impl fmt::Display for ProcessMapping {
     }
 }
 
-/// Maximum number of blocks in a repeated part, so that long mappings are still written quickly.
+/// Maximum number of blocks in a repeated part. The limit keeps the search for repetitions in a long mapping fast.
 const MAX_REPEATED_PART: usize = 64;
 
 struct MpichForm<'a>(&'a [MappingBlock]);

@@ -18,7 +18,7 @@ mod down {
     pub(super) const STDIN: i32 = 4;
 }
 
-/// Size in bytes beyond which a new message for a proxy's cache is begun.
+/// If a message for a proxy's cache exceeds this size in bytes, the next pair begins a new message.
 const CACHE_MESSAGE_SIZE: usize = 32 * 1024;
 /// Maximum number of pairs in a message for a proxy's cache. The proxies of MPICH 4.3 exit on a message of 1,000 tokens, which mpiexec
 /// never sends.

@@ -135,8 +135,8 @@ fn code_name(number: i32, dialect: Dialect) -> String {
     }
 }
 
-/// Returns the results that a scenario may expect from a call in a dialect: the names of return codes, `fail` for any error and `any` for any
-/// code.
+/// Returns the results that a scenario may expect from a call in a dialect: the names of return codes, `fail` for any error and `any` for
+/// any code.
 pub fn results(dialect: Dialect) -> Vec<String> {
     let codes = (FAIL..=LAST_CODE).map(|number| code_name(number, dialect));
     let last = dialect.pick(["PMI_ERR_INVALID_KVS", "PMI2_ERR_OTHER"]);

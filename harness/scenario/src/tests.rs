@@ -381,7 +381,7 @@ fn diagnostic_names_line_and_column() {
 }
 
 #[test]
-fn library_scenarios_swap_client_and_server() {
+fn library_scenarios_expect_requests() {
     let text = "# A.\nrequires a\ntests library\n0 expect  cmd=init pmi_version=$v:uint\n0 send    cmd=response_to_init rc=ok pmi_version=$v\n0 expect  <one of>\n  pass: <closes>\n0 send    <nothing>\n";
     assert_eq!(checked(&parsed("t", text).unwrap()), []);
     let of_server = text.replace("tests library\n", "").replace("<nothing>", "<silence>");
@@ -476,7 +476,7 @@ fn argument_keeps_only_inner_spaces() {
 }
 
 #[test]
-fn table_becomes_a_scenario_for_each_row() {
+fn each_row_becomes_a_scenario() {
     let text = "# A.\nrequires a\nrow blank   value=a<sp>b  other=\nrow plain value=b other=<fill 3>\n\nuse joined\n0 send    cmd=put value=$value\n";
     let table = parsed("kvs/t", text).unwrap();
     assert_eq!(checked(&table), []);
@@ -695,7 +695,7 @@ fn spelled_as(name: &str, steps: &str) -> String {
     "0  send    cmd=spawn ncmds=2 preputcount=0 subcmd=$agent maxprocs=1 argc=7 infokeycount=0 \
      subcmd=/x maxprocs=2 argc=0 infokeycount=1 infokey0=k infoval0=v\n"
 )]
-fn each_dialect_spells_operations(#[case] steps: &str, #[case] lines: &str, #[case] frames: &str) {
+fn spells_operations_in_each_dialect(#[case] steps: &str, #[case] lines: &str, #[case] frames: &str) {
     let bind = "let $kvs = a\n";
     assert_eq!(spelled_as("a", &(bind.to_owned() + steps)), bind.to_owned() + lines);
     assert_eq!(spelled_as("pmi2/a", &(bind.to_owned() + steps)), bind.to_owned() + frames);
@@ -1113,7 +1113,7 @@ fn written(dialect: &str, steps: &str) -> Vec<String> {
 #[case("0 send    <bytes>   -1x", &["-1x"])]
 #[case("0 send    <partial> cmd=a\n0 send    <bytes> ;", &["     6cmd=a", ";"])]
 #[case("0 send    cmd=a\n     cmd=b", &["     6cmd=a;     6cmd=b;"])]
-fn frames_pmi2_messages(#[case] steps: &str, #[case] writes: &[&str]) {
+fn pmi2_messages_are_frames_by_default(#[case] steps: &str, #[case] writes: &[&str]) {
     assert_eq!(written("pmi-2", steps), writes);
 }
 

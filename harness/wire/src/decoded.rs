@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_follow_the_order_of_decoding() {
+    fn response_precedes_requests_that_awaited_it() {
         let mut connection = crate::Connection::new(64);
         let ahead = b"cmd=init pmi_version=2 pmi_subversion=0\n    13cmd=fullinit;";
         let offer = connection.read(ToServer, ahead);

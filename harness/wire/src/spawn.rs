@@ -769,7 +769,7 @@ mod tests {
     #[case("ncmds=1;subcmd=a;maxprocs=1;argc=1;argv0=x;argv0=y;", Some("argv0"))]
     #[case("ncmds=1;subcmd=a;maxprocs=1;x=1;x=2;", None)]
     #[case("ncmds=2;subcmd=a;maxprocs=1;subcmd=a;maxprocs=1;", None)]
-    fn frame_repeats_keys_only_in_another_program(#[case] tuples: &str, #[case] key: Option<&str>) {
+    fn known_keys_may_repeat_only_in_another_program(#[case] tuples: &str, #[case] key: Option<&str>) {
         let body = format!("cmd=spawn;{tuples}");
         let decoded = Decoded::new(Direction::ToServer, Framing::Frames, body.as_bytes());
         let expected = key.map(|key| DecodeError::RepeatedKey(key.to_owned().into()));

@@ -39,7 +39,8 @@ impl Edit {
     }
 }
 
-/// Replaces `{rank}`, `{size}`, `{count}` and `{group}`, and sums like `{rank+1}`, with their values. `{k*64}` is replaced with 64 times k.
+/// Replaces `{rank}`, `{size}`, `{count}` and `{group}`, and sums like `{rank+1}`, with their values. `{k*64}` becomes the letter k,
+/// repeated 64 times.
 pub(crate) fn fill(text: &str, circumstances: &Circumstances) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('{') {

@@ -537,7 +537,7 @@ mod tests {
 
     /// A process that has left the first fence with its node stays in the barrier if its other thread waits in the next fence.
     #[test]
-    fn per_node_fault_counts_fences_of_threads_once() {
+    fn per_node_fault_keeps_later_fences_waiting() {
         let fault = faults().find(|fault| fault.name == "barrier-per-node").unwrap();
         let config = Config { nodes: 2, pmi2: true, wrapper: fault.behaviour(), ..Config::default() };
         let mut server = Server::new(config);

@@ -567,8 +567,8 @@ impl Client {
         Err(error)
     }
 
-    /// Checks that a request may be made now. RFC 13, "Wire Protocol": requests and responses alternate. Draft, "Thread Safety": the requests of
-    /// different threads are independent.
+    /// Checks that a request may be made now. RFC 13, "Wire Protocol": requests and responses alternate. Draft, "Thread Safety": the
+    /// requests of different threads are independent.
     fn check_idle(&self) -> Result<(), ClientMisuse> {
         let conflicts = |pending: &&InFlightRequest| {
             !self.is_pmi2() || pending.thrid.is_none() || self.thrid.is_none() || pending.thrid == self.thrid
@@ -586,7 +586,7 @@ impl Client {
         if self.phase == ClientPhase::Joined { Ok(()) } else { Err(ClientMisuse::NotInitialized) }
     }
 
-    /// Checks that no group barrier is open. PMI-1.2: while a process is in a group barrier, it may only put, get and enter other barriers.
+    /// Checks that no group barrier is open. In PMI-1.2, a process in a group barrier must not spawn or finalize.
     fn check_no_group_barrier(&self) -> Result<(), ClientMisuse> {
         if self.open.is_empty() { Ok(()) } else { Err(ClientMisuse::BarriersOpen) }
     }

@@ -13,7 +13,8 @@ use crate::response::{OperationResult, ResponseHeader};
 impl Server {
     /// Enters the barrier.
     ///
-    /// * RFC 13, "`PMI_Barrier`": the call blocks "until all processes in the process group have entered the barrier call, or an error occurs".
+    /// * RFC 13, "`PMI_Barrier`": the call blocks "until all processes in the process group have entered the barrier call, or an error
+    ///   occurs".
     /// * PMI-2 draft, "`PMI_KVS_Fence`", describes only the two messages of a fence. This server treats it as a barrier, as Slurm does. It
     ///   stores pairs immediately, so a fence needs no further action.
     pub(super) fn barrier(&mut self, from: Proc, header: ResponseHeader) {

@@ -42,8 +42,8 @@ impl Server {
         Ok(())
     }
 
-    /// Enters a barrier over part of the group (MPICH's list of PMI messages, `barrier_in`). Refuses an invalid group, or a group that does
-    /// not contain the process.
+    /// Enters a barrier over part of the group (MPICH's list of PMI messages, `barrier_in`). Refuses a list of ranks that does not contain
+    /// the process, or that contains an unknown or a duplicate rank.
     fn enter_subset_barrier(
         &mut self,
         from: Proc,

@@ -12,9 +12,9 @@ use crate::response::OperationResult;
 impl Server {
     /// Stores a pair.
     ///
-    /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not define the
-    ///   response to a second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", does not mention a second
-    ///   put; this server refuses it as well. A put of a preput key or of the process mapping counts as a second put.
+    /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not define the response to a
+    ///   second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", does not mention a second put;
+    ///   this server refuses it as well. A put of a preput key or of the process mapping counts as a second put.
     /// * The pair can be read immediately. RFC 13 requires this only after a commit and the next barrier.
     pub(super) fn put(
         &mut self,
@@ -44,8 +44,8 @@ impl Server {
     /// Reads a pair.
     ///
     /// * RFC 13, "`PMI_KVS_Get`", and draft, "`PMI_KVS_Get`": returns the value of the key. A get before the barrier returns the value if
-    ///   it has been put, and otherwise a miss. It never waits for a put. The standards leave this open, because they require visibility only
-    ///   after the barrier (RFC 13, "`PMI_KVS_Put`").
+    ///   it has been put, and otherwise a miss. It never waits for a put. The standards leave this open, because they require visibility
+    ///   only after the barrier (RFC 13, "`PMI_KVS_Put`").
     /// * Draft: `srcid` is a hint, and a wrong hint must not change the result. This server ignores it.
     pub(super) fn get(&self, from: Proc, space: Option<&[u8]>, key: &[u8]) -> OperationResult {
         let value = match self.created_space(space) {

@@ -103,7 +103,8 @@ impl Server {
         }
     }
 
-    /// RFC 13, "Error Handling": "the detecting side SHALL immediately close the connection and abort the program. IT SHOULD log the message".
+    /// RFC 13, "Error Handling": "the detecting side SHALL immediately close the connection and abort the program. IT SHOULD log the
+    /// message".
     pub fn protocol_error(&mut self, from: Proc, error: &ProtocolError, message: &[u8]) {
         let shown = message[..message.len().min(200)].escape_ascii();
         let reason = match message {
@@ -113,7 +114,8 @@ impl Server {
         self.abort(from, 1, reason);
     }
 
-    /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line ("Protocol Definition", `S:abort`). Draft, "`PMI_Abort`": no response follows.
+    /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line ("Protocol Definition", `S:abort`). Draft,
+    /// "`PMI_Abort`": no response follows.
     pub(super) fn abort_requested(&mut self, from: Proc, header: ResponseHeader, exitcode: Option<i64>) {
         self.reply(from, header, OperationResult::done());
         self.abort(from, exitcode.unwrap_or(1), "abort requested".into());

@@ -88,7 +88,6 @@ struct ExternalEntry {
     pmi2_breaks: String,
 }
 
-/// The content of `faults.toml`.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct FaultCatalogue {

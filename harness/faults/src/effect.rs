@@ -74,7 +74,6 @@ pub enum ResponseWrites {
 }
 
 impl ResponseWrites {
-    /// Divides a response into writes.
     pub(crate) fn split(self, mut bytes: Vec<u8>) -> Vec<Vec<u8>> {
         let length = bytes.len();
         let at = match self {

@@ -6,7 +6,6 @@ use pmi_wire::singleton::SingletonInfo;
 use super::step::{Editable, UnknownStep, VerbAndArguments, fill};
 use crate::circumstances::Circumstances;
 
-/// The variables of a process.
 pub(crate) type ProcessVariables = Vec<(&'static str, String)>;
 
 impl Editable for ProcessVariables {

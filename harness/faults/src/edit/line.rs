@@ -57,7 +57,6 @@ impl RequestText<'_> {
     }
 }
 
-/// Returns the command word of a line or of a body.
 pub(crate) fn command(text: &[u8]) -> &[u8] {
     let rest = text.strip_prefix(b"cmd=").unwrap_or(b"");
     rest.split(|b| matches!(b, b' ' | b';')).next().unwrap_or(b"")

@@ -76,12 +76,12 @@ fn value(name: &str, circumstances: &Circumstances) -> Option<String> {
     Some((number + by).to_string())
 }
 
-/// Reads a number among the arguments of a step.
+/// Parses an argument of a step as a number.
 pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, UnknownStep> {
     text.parse().map_err(|_| UnknownStep)
 }
 
-/// Reads a single byte among the arguments of a step.
+/// Parses an argument of a step as a single byte.
 pub(super) fn byte(text: &str) -> Result<u8, UnknownStep> {
     <[u8; 1]>::try_from(text.as_bytes()).map(|[byte]| byte).map_err(|_| UnknownStep)
 }

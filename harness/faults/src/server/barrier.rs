@@ -8,7 +8,6 @@ use super::{Server, is_own_key};
 use crate::effect::{BarrierEffect, Effect, NamesEffect};
 
 impl Server {
-    /// Enters the barrier of the group.
     pub(super) fn barrier(&mut self, from: Proc, header: ResponseHeader) {
         *self.state().barrier_entries.entry(from).or_default() += 1;
         let effect = self.barrier_effect(from);

@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// Removes the incomplete request from a process.
+    /// Removes and returns the incomplete request of a process.
     fn take_partial(&mut self, from: Proc) -> Vec<u8> {
         let framer: Framer = self.server.take_framer(from);
         framer.partial_in(self.server.process(from).framing).to_vec()

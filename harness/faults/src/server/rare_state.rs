@@ -20,7 +20,6 @@ pub struct EarlierJob {
     pub(super) waiting: u32,
 }
 
-/// The state of rare faults.
 #[derive(Debug, Default)]
 pub(super) struct RareState {
     /// The number of requests for each operation, by process.

@@ -41,7 +41,6 @@ pub enum ResponseOutcome {
     Failure,
 }
 
-/// The tuples of a message in either framing.
 #[derive(Debug, Clone, Copy)]
 enum DecodedTuples<'a> {
     Line(Message<'a>),

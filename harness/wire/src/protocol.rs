@@ -73,7 +73,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// The limits in the response to get_maxes. Lengths are in bytes; according to the API's section, they include the terminating NUL.
+/// The limits in the response to get_maxes. Lengths are in bytes and, according to RFC 13's description of the API, include the terminating
+/// NUL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvsLimits {
     /// The longest name of a keyval space.
@@ -168,7 +169,7 @@ pub struct Field {
     pub optional: bool,
     /// True if the key ends in a number, so the message may contain several of these fields.
     pub numbered: bool,
-    /// The limit on the length of the value, as a key in the response to get_maxes.
+    /// The key in the response to get_maxes that limits the length of the value.
     pub limit: Option<&'static str>,
     /// The version of PMI-1 that added the field, if it is later than RFC 13's.
     pub since: Option<Version>,

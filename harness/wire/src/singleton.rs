@@ -1,9 +1,9 @@
 //! Singleton init: a process that was started without a process manager requests one.
 //!
-//! The process listens on a port and starts `mpiexec -pmi_args PORT INTERFACE KEY PID`, which connects to it. The process manager sends
-//! `cmd=singinit`. The process answers with its version and whether its standard streams should be forwarded. The process manager confirms
-//! with `cmd=singinit_info`, which contains the name of the keyval space. From then on, the protocol is the same as over PMI_FD, in a group
-//! of one process. No specification describes this exchange; this module follows MPICH's client and servers.
+//! The process listens on a port and starts `mpiexec -pmi_args PORT INTERFACE KEY PID`, which connects to this port. The process manager
+//! sends `cmd=singinit`. The process answers with its version and whether its standard streams should be forwarded. The process manager
+//! confirms with `cmd=singinit_info`, which contains the name of the keyval space. From then on, the protocol is the same as over PMI_FD,
+//! in a group of one process. No specification describes this exchange; this module follows MPICH's client and servers.
 
 use crate::message::{Message, ValueReading};
 use crate::protocol::Version;
@@ -105,7 +105,7 @@ impl SingletonInfo {
 pub struct Caller {
     /// The port on which the process listens.
     pub port: u16,
-    /// The process id. MPICH's client puts the id of the process manager here.
+    /// The process id in the arguments. MPICH's client passes the id of the process manager.
     pub pid: i32,
 }
 

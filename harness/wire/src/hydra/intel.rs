@@ -9,7 +9,6 @@ use super::vector::GroupLaunch;
 
 const HEAD: usize = 20;
 
-/// Decodes the messages from a single proxy.
 #[derive(Debug, Default)]
 pub(super) struct IntelDecoder {
     unread: Unread,
@@ -137,7 +136,6 @@ fn pairs(body: &[u8], count: i32) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     Some(strings.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
 }
 
-/// Encodes all messages that make a proxy start its processes.
 pub(super) fn launch(launch: &GroupLaunch) -> Vec<u8> {
     let mut out = frame(0, [0; 3], b"");
     let spawned = launch.parent.iter().map(|_| b"PMI_SPAWNED=1".to_vec()).collect::<Vec<_>>();
@@ -166,7 +164,6 @@ pub(super) fn barrier_out() -> Vec<u8> {
     frame(6, [0; 3], b"")
 }
 
-/// Encodes pairs for the proxy's cache.
 pub(super) fn cache(group: i32, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let strings: Vec<Vec<u8>> = pairs.iter().flat_map(|(k, v)| [string(k), string(v)]).collect();
     let mut body: Vec<u8> = strings.iter().flat_map(|s| (s.len() as i32).to_ne_bytes()).collect();

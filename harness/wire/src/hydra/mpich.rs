@@ -24,7 +24,6 @@ const CACHE_MESSAGE_SIZE: usize = 32 * 1024;
 /// never sends.
 const MAX_CACHE_PAIRS: usize = 500;
 
-/// Decodes the messages from a single proxy.
 #[derive(Debug)]
 pub(super) struct MpichDecoder {
     init: ProxyInit,
@@ -136,7 +135,6 @@ fn frame(to: FrameAddress, command: i32, length: usize, number: i32, route: i32)
     fields.into_iter().flat_map(i32::to_ne_bytes).collect()
 }
 
-/// Encodes the start of a process group. Its first process gets an empty standard input.
 pub(super) fn launch(to: FrameAddress, launch: &GroupLaunch) -> Vec<u8> {
     let mut out = proc_info(to, &launch.options(to.family));
     // Only the first proxy of the first group receives standard input. This empty frame closes it.
@@ -146,7 +144,6 @@ pub(super) fn launch(to: FrameAddress, launch: &GroupLaunch) -> Vec<u8> {
     out
 }
 
-/// Encodes a list of options.
 fn proc_info(to: FrameAddress, options: &[Vec<u8>]) -> Vec<u8> {
     let mut out = frame(to, down::PROC_INFO, 0, 0, 0);
     out.extend((options.len() as i32).to_ne_bytes());
@@ -158,7 +155,6 @@ fn proc_info(to: FrameAddress, options: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// Encodes a PMI-1 message for the client that `route` identifies.
 pub(super) fn response(to: FrameAddress, route: i32, text: &[u8]) -> Vec<u8> {
     message(to, route, 1, text)
 }
@@ -170,13 +166,11 @@ pub(super) fn message(to: FrameAddress, route: i32, version: i32, text: &[u8]) -
     out
 }
 
-/// Encodes the release of a proxy's clients from a barrier. `name` selects the barrier if barriers have names.
 pub(super) fn barrier_out(to: FrameAddress, name: Option<&[u8]>) -> Vec<u8> {
     let name = name.map(|name| [b" group=", name].concat()).unwrap_or_default();
     response(to, 0, &[b"cmd=barrier_out", &name[..], b"\n"].concat())
 }
 
-/// Encodes pairs for the proxy's cache, in as many messages as necessary.
 pub(super) fn cache(to: FrameAddress, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut text = Vec::new();

@@ -49,7 +49,6 @@ impl GroupLaunch {
         self.blocks.iter().map(|b| b.count).sum()
     }
 
-    /// Returns the options in the family's form.
     pub(super) fn options(&self, family: Family) -> Vec<Vec<u8>> {
         let mut list: Vec<Vec<u8>> = Vec::new();
         let count = self.count();

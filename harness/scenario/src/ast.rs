@@ -372,7 +372,7 @@ impl Statement {
     }
 }
 
-/// A line of the transcript, with its continuation lines.
+/// A line of the body that describes an action, with its continuation lines.
 #[derive(Debug, Clone, Eq)]
 pub struct Step {
     /// The processes that the step is about.

@@ -602,7 +602,7 @@ impl Checker<'_> {
         if self.scenario.tests != ImplementationKind::Server
             || !matches!(step.role, Role::Server | Role::Upstream)
         {
-            let message = "only servers have proxies, whose steps are `expect` (a request that the proxy forwards) and `send` (the upstream's answer)";
+            let message = "a `proxy` step requires a server under test, and is `expect` (a request that the proxy forwards) or `send` (the upstream's answer)";
             if self.is_in_own_file() {
                 self.sink.error(span, message).help("write `proxy:0 expect ...` or `proxy:0 send ...`");
             }
@@ -631,7 +631,7 @@ impl Checker<'_> {
             || self.scenario.tests != ImplementationKind::Server
             || matches!(step.action, StepAction::Process(_))
         {
-            let message = "only servers have stray connections, which are numbered and have no processes";
+            let message = "a `stray` step requires a server under test and the number of a connection, and cannot be a `P:` step";
             if self.is_in_own_file() {
                 self.sink.error(span, message).help("write `stray:0 send ...` or `stray:0 expect ...`");
             }
@@ -821,7 +821,6 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks a line that the harness sends.
     fn check_sent_line(&mut self, line: &Template, span: Span) {
         if line.pieces == [Piece::Typed(ValueType::Empty)] {
             return;

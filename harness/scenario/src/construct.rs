@@ -141,7 +141,7 @@ impl Template {
         self
     }
 
-    /// Appends tuples of a message, as they are written in a file.
+    /// Appends tuples to a message. In `text`, as in a file, spaces separate the tuples.
     #[must_use]
     pub fn tuples(mut self, text: &str) -> Self {
         self.add(text.as_bytes(), |_, _| false);

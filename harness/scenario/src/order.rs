@@ -54,7 +54,7 @@ const FOLDER_ORDER: [&str; 48] = [
     "closed",
     "death",
     "abort",
-    // Proxies, which are only part of a process manager.
+    // Proxies alone, without the rest of their process manager.
     "upstream",
     // Other versions of the protocol, each in the same order.
     "pmi12",

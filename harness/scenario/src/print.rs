@@ -7,7 +7,7 @@ use pmi_wire::{Framing, Proc};
 
 use super::{ast::*, expr, layout};
 
-/// Indentation per level of `repeat`, and of continuation lines.
+/// Indentation of each level of `repeat`, and of continuation lines, in spaces.
 const INDENT: usize = 2;
 /// Width of the longest verb and the spaces after it.
 const VERB_WIDTH: usize = 8;

@@ -26,7 +26,6 @@ pub enum ScenarioError {
     Unusable(String),
 }
 
-/// The value of a name.
 #[derive(Debug, Clone)]
 enum BoundValue {
     Text(Vec<u8>),

@@ -28,7 +28,6 @@ pub(crate) fn dialect_prefix(dialect: Dialect, separator: &str) -> String {
 }
 
 impl Scenario {
-    /// Returns the dialects in which the scenario is played.
     pub(crate) fn dialects(&self) -> impl Iterator<Item = Dialect> {
         std::iter::once(self.dialect).chain(self.other_dialects.iter().copied())
     }
@@ -52,9 +51,7 @@ pub(crate) fn name_in(name: &str, first: Dialect, dialect: Dialect) -> String {
 pub(crate) struct References<'a> {
     /// The requirements. Requirements of different dialects may share a rule.
     pub(crate) catalogue: &'a Catalogue,
-    /// Returns whether a fragment with this name exists.
     pub(crate) has_fragment: &'a dyn Fn(&str) -> bool,
-    /// Returns the rows of a fragment.
     pub(crate) rows: &'a dyn Fn(&str) -> Arc<[TableRow]>,
 }
 
@@ -109,7 +106,7 @@ pub(crate) fn spell(
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
 }
 
-/// The outcome of a request, as a response line names it.
+/// A word that names the outcome of a request in a response line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OutcomeWord {
     /// `ok`: success.
@@ -258,7 +255,7 @@ fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Tem
 }
 
 impl Speller<'_> {
-    /// Returns the rows of the dialect's table, each combined with the rows of the scenario.
+    /// Returns the combinations of the table's rows in this dialect with the rows of the scenario.
     fn rows(&mut self, each: &Each, scenario: &Scenario) -> Vec<TableRow> {
         let tables = Dialect::ALL.map(|dialect| self.references.table(&each.table.value, dialect));
         let Some(table) = &tables[self.dialect as usize] else {
@@ -627,7 +624,8 @@ impl Speller<'_> {
         self.sink.error(line.span, message).suggest(key, &known);
     }
 
-    /// Returns the default fields of a request: the process's own keyval space, no info, or a reason for an abort.
+    /// Returns the fields that a request has by default: the keyval space of the process, the number of info keys (0), or the scope and
+    /// reason of an abort.
     fn defaults(&self, exchange: &Exchange, target: &StepTarget) -> Vec<(&'static str, Piece)> {
         let text = Piece::text;
         let is_spawned = !matches!(target, StepTarget::Ranks { group: 0, .. });

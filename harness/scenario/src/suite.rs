@@ -151,7 +151,7 @@ impl EmbeddedTable {
         Self { rows, known }
     }
 
-    /// Returns the names of the rows of a dialect, each combined with the names of the rows of a file.
+    /// Returns the names of the combinations of a table's row and a file's row in a dialect.
     fn names(&self, dialect: Dialect, but: &[&str], file: &layout::Head<'_>) -> Vec<String> {
         let rows = &self.rows[dialect as usize];
         let name = |(row, of_file): (usize, Option<usize>)| {

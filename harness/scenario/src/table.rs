@@ -79,7 +79,6 @@ pub(crate) fn of_fragment(fragment: &Scenario) -> Arc<[TableRow]> {
 /// The words of a row of a table.
 pub(crate) struct RequestWords<'a> {
     pub(crate) name: &'a str,
-    /// The names of the row's words.
     pub(crate) words: Vec<&'a str>,
 }
 
@@ -407,7 +406,7 @@ impl WordWriter<'_> {
         }
     }
 
-    /// Returns the value of a word, in which further words are replaced with their values.
+    /// Returns the value of a word, after replacing further words in the value with their values.
     fn word(&self, name: &str) -> Option<Template> {
         let mut text = self.0.text(name)?.clone();
         WordWriter(self.0).template(&mut text);

@@ -635,7 +635,7 @@ fn suite_of(files: &[(&str, &str)]) -> Result<Suite, suite::SuiteError> {
     Suite::of_files(files.iter().map(file).collect(), Behaviours::default())
 }
 
-/// Returns the steps of a scenario as the dialect spells them.
+/// Returns the steps of the scenario `name`, spelled in the scenario's dialect.
 fn spelled_as(name: &str, steps: &str) -> String {
     let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\n{steps}");
     let suite = suite_of(&[("a", &text)]).unwrap_or_else(|error| panic!("{error}"));

@@ -178,7 +178,6 @@ enum ClientPhase {
     Broken,
 }
 
-/// A request that waits for its response.
 #[derive(Debug)]
 struct InFlightRequest {
     exchange: &'static Exchange,

@@ -1,5 +1,5 @@
-//! Barriers over part of a process group, on connections that have negotiated PMI-1.2. They are documented in MPICH's list of PMI messages:
-//! the key `group` of `barrier_in` is a list of ranks, `WORLD` or `NODE`, and a tag; `barrier_out` repeats the tag.
+//! Barriers over part of a process group, on connections that have negotiated PMI-1.2. MPICH's list of PMI messages documents them: the key
+//! `group` of `barrier_in` contains `WORLD`, `NODE` or a list of ranks, followed by a tag, which `barrier_out` repeats.
 
 use pmi_wire::{Framing, GroupBarrier, Members, Operation, Proc, place};
 

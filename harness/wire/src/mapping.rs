@@ -307,13 +307,13 @@ impl MappingReader<'_> {
             }
             return Ok(());
         }
-        self.expect("(", "\"(\" of a block")?;
+        self.expect("(", "\"(\" at the start of a block")?;
         let first_node = self.uint()?;
         self.expect(",", "\",\"")?;
         let nodes = self.uint()?;
         self.expect(",", "\",\"")?;
         let ppn = self.uint()?;
-        self.expect(")", "\")\" of a block")?;
+        self.expect(")", "\")\" at the end of a block")?;
         blocks.push(MappingBlock { first_node, nodes, ppn });
         Ok(())
     }
@@ -380,18 +380,18 @@ mod tests {
     #[case("vector,(0,1,1)", 0, r#""(vector,""#)]
     #[case("(matrix,(0,1,1))", 1, r#""vector,""#)]
     #[case("(vector)", 7, r#"",""#)]
-    #[case("(vector,)", 8, r#""(" of a block"#)]
-    #[case("(vector,0)", 8, r#""(" of a block"#)]
+    #[case("(vector,)", 8, r#""(" at the start of a block"#)]
+    #[case("(vector,0)", 8, r#""(" at the start of a block"#)]
     #[case("(vector,(0,1))", 12, r#"",""#)]
     #[case("(vector,(0,1,))", 13, "an unsigned integer below 2^64")]
     #[case("(vector,(0,-1,1))", 11, "an unsigned integer below 2^64")]
     #[case("(vector,(0,18446744073709551616,1))", 11, "an unsigned integer below 2^64")]
-    #[case("(vector,(0,1,1,1))", 14, r#"")" of a block"#)]
+    #[case("(vector,(0,1,1,1))", 14, r#"")" at the end of a block"#)]
     #[case("(vector,(0,1,1)", 15, r#""," or ")""#)]
-    #[case("(vector,(0,1,1),)", 16, r#""(" of a block"#)]
+    #[case("(vector,(0,1,1),)", 16, r#""(" at the start of a block"#)]
     #[case("(vector,(0,2,1)x2)", 15, r#""," or ")""#)]
     #[case("(vector,(0,1,1)) ", 16, "the end of the value")]
-    #[case("(vector, (0,1,1))", 8, r#""(" of a block"#)]
+    #[case("(vector, (0,1,1))", 8, r#""(" at the start of a block"#)]
     fn errors_state_the_offset(#[case] text: &str, #[case] at: usize, #[case] expected: &'static str) {
         assert_eq!(ProcessMapping::parse(text.as_bytes()), Err(MappingError { at, expected }));
     }

@@ -7,7 +7,8 @@ use super::diag::DiagnosticSink;
 use super::visit::steps;
 use super::vocabulary::Behaviours;
 
-/// Checks the head and the steps of a scenario for clients. The steps of fragments are checked when they are played.
+/// Checks the head and the steps of a scenario for clients. In other scenarios, reports settings and steps that require a client under test.
+/// The steps of fragments are checked when they are played.
 pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     let serving = &scenario.server_setup;
     check_behaviours(scenario, behaviours, diagnostics);
@@ -107,7 +108,7 @@ fn check_client_step(step: &Step, diagnostics: &mut DiagnosticSink) {
         (Role::Process, StepAction::Process(ProcessAction::Env(..))) => return,
         (Role::Process, action) if is_expectation(action) => return,
         (Role::Process, _) => {
-            "a scenario for clients may use `set`, `kill 9`, `exits`, `ends` and `prints the same`"
+            "a `P:` step for a client is `set`, `kill 9`, `exits`, `ends` or `prints the same`"
         }
         _ => "a scenario for clients has only `expect`, `send` and `P:` steps",
     };

@@ -192,7 +192,7 @@ impl<'a> Parser<'a> {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
                     "write `RANKS send ...`, `RANKS expect ...` or `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, \
-                     needs, ranks, nodes, schedule, vary, fault, serve, launch, takes, in, row, use, let, repeat, only or end",
+                     needs, ranks, nodes, schedule, vary, fault, serve, launch, takes, each, in, row, use, let, repeat, only or end",
                 );
             }
         }

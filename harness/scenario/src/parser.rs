@@ -768,7 +768,7 @@ impl<'a> Parser<'a> {
             match self.text_at(number).parse::<u32>() {
                 Ok(n @ 1..=expr::MAX_RANK) => to = Some(n),
                 _ => {
-                    self.sink.error(number, "`<to N>` takes the number of a request, from 1").help(
+                    self.sink.error(number, "`<to N>` takes the number of a request, counted from 1").help(
                         "requests are counted in the order in which the proxy's `expect` steps take them",
                     );
                     return None;
@@ -788,7 +788,7 @@ impl<'a> Parser<'a> {
             _ => {
                 self.sink
                     .error(text, "invalid action of the upstream")
-                    .help("write `<close>`, or an optional `<to N>` and then `<right>`, a message, or `<partial>` and a message");
+                    .help("write `<close>`, `<right>`, a message, or `<partial>` and a message; `<to N>` may precede all of these except `<close>`");
                 None
             }
         }

@@ -585,7 +585,7 @@ impl Client {
         if self.phase == ClientPhase::Joined { Ok(()) } else { Err(ClientMisuse::NotInitialized) }
     }
 
-    /// Checks that no group barrier is open. In PMI-1.2, a process in a group barrier must not spawn or finalize.
+    /// Checks that no group barrier is open. This client does not spawn or finalize while it is in a group barrier.
     fn check_no_group_barrier(&self) -> Result<(), ClientMisuse> {
         if self.open.is_empty() { Ok(()) } else { Err(ClientMisuse::BarriersOpen) }
     }

@@ -75,7 +75,7 @@ impl Server {
 
     /// Handles the end of a connection, which RFC 13 does not mention. If the process is between init and finalize, or within a message,
     /// this server treats the end as a protocol error, because the other processes might wait for this process forever. A process may also
-    /// end before its init, but then no other process may wait for it in a barrier.
+    /// end before its init. Barriers that need this process then fail.
     pub fn closed(&mut self, from: Proc) {
         if self.is_gone(from) {
             return;
@@ -90,7 +90,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns an error if the process should have finalized first.
+    /// Returns an error if the process should have finalized first, or if the connection ended within a message.
     pub fn close(&mut self, from: Proc) -> Result<(), ProtocolError> {
         let proc = self.process_mut(from);
         let phase = std::mem::replace(&mut proc.phase, ProcessPhase::Closed);

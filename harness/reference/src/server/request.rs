@@ -202,9 +202,9 @@ impl Server {
     /// Checks that a process may make a request now.
     ///
     /// * RFC 13, "Version Negotiation": init comes first. Draft, "`PMI_Init`": fullinit comes next.
-    /// * RFC 13, "Wire Protocol": requests and responses alternate. PMI-1.2 has an exception: while a process is in a group
-    ///   barrier, it may make requests other than finalize, and in the barrier of its whole group, other than spawn. Draft, "Thread
-    ///   Safety": requests with different `thrid` are independent.
+    /// * RFC 13, "Wire Protocol": requests and responses alternate. PMI-1.2 has an exception: a process in a group barrier may make any
+    ///   request except finalize. In the barrier of its whole group, it may not spawn either. Draft, "Thread Safety": requests with
+    ///   different `thrid` are independent.
     fn check_order(
         &self,
         from: Proc,

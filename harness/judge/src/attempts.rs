@@ -11,8 +11,8 @@ use crate::verdict::{Attempts, RepeatedFinding, ScenarioResult, Strictness, Verd
 /// Maximum number of distinct findings that are counted.
 const MAX_FINDINGS: usize = 200;
 
-/// Merger of the results of a scenario's attempts. The merged result is the first of the worst attempts, with the findings of all attempts.
-/// Memory use does not grow with the number of attempts.
+/// Merges the results of a scenario's attempts. The merged result is that of the worst attempt (the first one, if several are equally bad),
+/// and counts the findings of all attempts. Memory use does not grow with the number of attempts.
 #[derive(Default)]
 pub struct AttemptMerger {
     strict: Strictness,
@@ -21,9 +21,9 @@ pub struct AttemptMerger {
     red: u32,
     time_us: u64,
     found: Vec<RepeatedFinding>,
-    /// The requirement and the shape of each distinct finding.
+    /// The requirement and the shape of each finding in `found`.
     keys: Vec<(String, String)>,
-    /// The numbers of the attempts that show each distinct finding.
+    /// For each finding in `found`, the numbers of the results that contain it.
     attempts_with_finding: Vec<Vec<u32>>,
     /// Number of results added. A result may represent several attempts.
     added: u32,
@@ -36,7 +36,7 @@ impl AttemptMerger {
         Self { strict, ..Self::default() }
     }
 
-    /// Adds an attempt. Returns true if it is the worst attempt so far, and so represents the scenario.
+    /// Adds a result. Returns true if it is worse than all earlier ones, so that it now represents the scenario.
     pub fn add(&mut self, result: ScenarioResult) -> bool {
         let plays = result
             .attempts
@@ -86,7 +86,7 @@ impl AttemptMerger {
         self.played
     }
 
-    /// Returns the merged result, or `None` if no attempt was added. If `retried` is true, a scenario that both failed and passed is flaky.
+    /// Returns the merged result, or `None` if no result was added. If `retried` is true, a scenario that both failed and passed is flaky.
     #[must_use]
     pub fn finish(self, retried: bool) -> Option<ScenarioResult> {
         let Self { worst, played, red, time_us, mut found, attempts_with_finding: shown, added, .. } = self;

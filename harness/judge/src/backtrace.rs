@@ -39,7 +39,7 @@ pub struct StackFrame {
     /// code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// The offset of the instruction within the file of its module.
+    /// The offset of the instruction within the module's file.
     pub offset: u64,
     /// The offset within the module's file at which the function begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,11 +59,11 @@ pub struct StackFrame {
 pub enum CrashLocation {
     /// A function with a known name.
     Function(String),
-    /// The start of a function without a name, or an instruction if the function is unknown.
+    /// The start of a function whose name is unknown, or the instruction if the start is unknown too.
     Address {
         /// File name of the program or library.
         module: String,
-        /// The offset within the file of the module.
+        /// The offset within the module's file.
         offset: u64,
     },
 }
@@ -124,7 +124,7 @@ const RUNTIME_FUNCTIONS: [&str; 36] = [
     "rust_eh_personality",
 ];
 
-/// Prefixes of the names of runtime functions that [`RUNTIME_FUNCTIONS`] does not list.
+/// Prefixes of the names of other runtime functions.
 const RUNTIME_PREFIXES: [&str; 29] = [
     "__GI_",
     "__libc_",
@@ -158,9 +158,9 @@ const RUNTIME_PREFIXES: [&str; 29] = [
 ];
 
 impl StackFrame {
-    /// Returns whether the frame is not to blame, because it belongs to a system library or to a runtime function.
+    /// Returns true if the frame is not to blame, because it belongs to a system library, to a runtime function, or to no file at all.
     fn is_runtime(&self) -> bool {
-        // The address is not code, so the caller that jumped there is to blame.
+        // An address that belongs to no file is not code, so the caller that jumped there is to blame.
         let Some(module) = &self.module else { return true };
         if SYSTEM_LIBRARY_PREFIXES.iter().any(|name| module.starts_with(name)) {
             return true;
@@ -171,7 +171,7 @@ impl StackFrame {
         self.function.as_deref().is_some_and(ends)
     }
 
-    /// Returns the crash location that this frame represents, or `None` if its address does not belong to a file.
+    /// Returns the location of the frame, or `None` if its address does not belong to a file.
     fn place(&self) -> Option<CrashLocation> {
         match (&self.function, &self.module) {
             (Some(name), _) => Some(CrashLocation::Function(name.clone())),
@@ -185,26 +185,27 @@ impl StackFrame {
 }
 
 impl Backtrace {
-    /// Returns the frame to blame: the innermost one outside of system libraries and runtime functions, or else the innermost one in a
-    /// file.
+    /// Returns the frame to blame: the innermost frame outside of system libraries and runtime functions or, if there is none, the
+    /// innermost frame whose address belongs to a file.
     pub fn blamed_frame(&self) -> Option<&StackFrame> {
         let known = || self.frames.iter().find(|frame| frame.module.is_some());
         self.frames.iter().find(|frame| !frame.is_runtime()).or_else(known)
     }
 
-    /// Returns the location of the crash; `None` if the stack is unknown.
+    /// Returns the location of the frame to blame, or `None` if no frame's address belongs to a file.
     pub fn place(&self) -> Option<CrashLocation> {
         self.blamed_frame().and_then(StackFrame::place)
     }
 
-    /// Returns whether the backtrace belongs to the process `name` and to this signal. The kernel may have truncated the name.
+    /// Returns whether the backtrace is that of the process `name`, killed by `signal`. The kernel may have truncated the name in the
+    /// backtrace.
     pub fn belongs_to(&self, name: &str, signal: i32) -> bool {
         let kept = &name[..name.floor_char_boundary(MAX_PROCESS_NAME.min(name.len()))];
         self.signal == signal && (self.name == name || self.name == kept)
     }
 }
 
-/// An address that is printed in hexadecimal, as in a debugger.
+/// Prints an address in hexadecimal, as debuggers do.
 struct HexAddress(u64);
 
 impl fmt::Display for HexAddress {
@@ -223,7 +224,7 @@ impl fmt::Display for CrashLocation {
 }
 
 impl StackFrame {
-    /// Returns the name of the function, or the address of the instruction.
+    /// Returns the name of the function or, if the name is unknown, the address of the instruction.
     pub fn name(&self) -> String {
         match &self.function {
             Some(name) => name.clone(),

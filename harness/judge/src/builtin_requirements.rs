@@ -1,4 +1,4 @@
-//! Requirements for every implementation that are not in the catalogue.
+//! Requirements that apply to every implementation and are not in the catalogue.
 
 /// Pseudo requirement that is broken if a process of the implementation is killed by a signal, or ends with an uncaught exception.
 pub const NO_CRASH: &str = "iut.no-crash";
@@ -6,39 +6,33 @@ pub const NO_CRASH: &str = "iut.no-crash";
 /// The expected behaviour in findings about a crash.
 pub(crate) const NO_CRASH_EXPECTED: &str = "its processes exit on their own";
 
-/// The text of the requirement [`NO_CRASH`].
 const NO_CRASH_TEXT: &str = "A process of the implementation must not die of a signal that no other process sent, or of an uncaught exception.";
 
 /// Pseudo requirement that is broken if a process under test does not end.
 pub const NO_HANG: &str = "iut.no-hang";
 
-/// The text of [`NO_HANG`].
 const NO_HANG_TEXT: &str =
     "A process under test must exit on its own once there is nothing left for it to wait for.";
 
 /// Pseudo requirement that is broken if a program under test fails although its server does nothing unusual.
 pub const EXITS_SUCCESSFULLY: &str = "iut.ends-well";
 
-/// The text of [`EXITS_SUCCESSFULLY`].
 const EXITS_SUCCESSFULLY_TEXT: &str = "A program under test must exit with status 0, and always with the same output, if its server does nothing unusual.";
 
-/// Pseudo requirement that is broken if a process manager sends names or limits that cannot be used.
+/// Pseudo requirement that is broken if a process manager sends unusable names or limits.
 pub const USABLE_VALUES: &str = "iut.usable";
 
-/// The text of [`USABLE_VALUES`].
 const USABLE_VALUES_TEXT: &str =
     "The names and limits that a manager sends must be usable: they must leave room for a key and a value.";
 
 /// Pseudo requirement that is broken if a process manager cannot start the requested number of processes.
 pub(crate) const STARTS_PROCESSES: &str = "iut.starts";
 
-/// The text of [`STARTS_PROCESSES`].
 const STARTS_PROCESSES_TEXT: &str = "A process manager starts the number of processes that its command requests, up to the number that `--max-ranks` allows.";
 
 /// Pseudo requirement that is broken if jobs of a process manager affect each other.
 pub(crate) const INDEPENDENT_JOBS: &str = "iut.jobs-apart";
 
-/// The text of [`INDEPENDENT_JOBS`].
 const INDEPENDENT_JOBS_TEXT: &str = "Jobs that run at the same time do not affect each other.";
 
 /// The built-in requirements. Each entry consists of the id, the text, and the help for a user whose implementation breaks the requirement.

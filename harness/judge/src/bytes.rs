@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Maximum length of a line that is judged, in bytes. RFC 13 sets no limit; implementations stop at 64 KiB.
+/// Maximum length of a line that is judged, in bytes. RFC 13 sets no limit; the limits of implementations are at most 64 KiB.
 pub const LINE_LIMIT: usize = 1 << 20;
 
 /// Maximum number of bytes of a message that a finding shows.
@@ -50,7 +50,7 @@ impl Serialize for Bytes {
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        // Bytes make up most of a log, so they are unescaped without an intermediate string.
+        // Most of a log consists of byte strings, so they are unescaped without an intermediate string.
         struct EscapedVisitor;
         impl serde::de::Visitor<'_> for EscapedVisitor {
             type Value = Bytes;

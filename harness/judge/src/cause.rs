@@ -10,14 +10,14 @@ use crate::evidence;
 use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
-/// Prefixes of the numbers that distinguish mistakes. All other numbers are ranks, process numbers, line numbers or values from the
+/// A number after one of these texts distinguishes mistakes. All other numbers are ranks, process numbers, line numbers or values from the
 /// harness's input.
 const SIGNIFICANT_NUMBER_PREFIXES: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
 /// Fields whose values are names that the implementation chooses. These names differ between jobs.
 pub(crate) const CHOSEN_NAME_KEYS: [&str; 3] = ["kvsname=", "jobid=", "port="];
 
-/// Requirements whose breach means a wrong value, or a response that belongs to another process or request.
+/// A breach of one of these requirements means that a value is wrong, or that a response belongs to another process or request.
 const WRONG_DATA_REQUIREMENTS: [&str; 21] = [
     ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT,
     ids::RFC13_GET_VALUE,
@@ -95,7 +95,7 @@ pub struct CommonCause<'a> {
 }
 
 impl CommonCause<'_> {
-    /// Returns whether the scenarios that show this cause passed when they were played again.
+    /// Returns true if the scenarios that show this cause passed when they were played again.
     pub fn is_flaky(&self) -> bool {
         self.findings.first().is_some_and(|(result, _)| result.verdict == Verdict::Flaky)
     }
@@ -145,19 +145,19 @@ pub(crate) fn mask(seen: &str) -> String {
     shape
 }
 
-/// Returns the key that, in addition to the requirement, is equal for findings with the same cause: for a crash, its location or the failed
-/// assertion; otherwise, the observed text.
+/// Returns a key that is equal for findings with the same requirement and the same cause: for a crash, its location or the failed
+/// assertion; otherwise, the [`shape`].
 pub fn key(finding: &Finding) -> String {
     if finding.requirement != NO_CRASH {
         return shape(finding);
     }
-    // The shapes of assertions in the same file are equal, because these assertions differ only in their line numbers.
+    // Assertions in the same file may have the same shape, because a shape contains no line numbers.
     let assertion = || finding.seen.split_once(": ").map(|(_, assertion)| assertion.to_owned());
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
-/// Merges each crash without a known place into the crashes of the same process by the same signal. Does so only if exactly one place of
-/// these crashes is known.
+/// Merges each crash at an unknown place with the crashes of the same process by the same signal at a known place. Does so only if there is
+/// exactly one such place.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     let same =
         |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
@@ -187,8 +187,8 @@ const MIN_GENERAL_SCENARIOS: usize = 5;
 /// Minimum ratio of the number of scenarios that show a general cause to the number that show a special cause.
 const MIN_GENERAL_RATIO: usize = 5;
 
-/// Merges findings into a far more frequent cause with the same response to the same request. The frequent cause is a general fault.
-/// Scenarios about other subjects report this fault as a violation of the requirements that they test.
+/// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is a general fault, which
+/// scenarios about other subjects report as violations of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, bool, String, Vec<u8>);
     // A missing response is the same mistake, whether the silence is proven or not.
@@ -196,8 +196,8 @@ fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
         Some(("silence", _)) => "silence".to_owned(),
         _ => key(finding),
     };
-    // The number of findings per group and cause (an index into `all`). The maps are sorted, so that reports on the same results are
-    // identical.
+    // For each group, the causes (indices into `all`) with their numbers of findings. The maps are sorted, so that reports on the same
+    // results are identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
         for (result, JudgedFinding { finding, .. }) in &cause.findings {
@@ -248,7 +248,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         for judged in &result.findings {
             let (requirement, severity) = (judged.finding.requirement.as_str(), judged.severity);
             let deviation = judged.deviation.as_deref();
-            // A scenario that passed when it was played again is not a failure, so its findings belong to no cause.
+            // A scenario that passed when it was played again is no failure, so its findings form a cause of their own.
             let is_flaky = result.verdict == Verdict::Flaky;
             let key = (requirement, severity, deviation, is_flaky, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {
@@ -256,7 +256,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
                 all.len() - 1
             });
             let cause = &mut all[place];
-            // A second occurrence in the same scenario is not counted.
+            // A cause lists each scenario once.
             let listed = [cause.findings.first(), cause.findings.last()];
             if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_without_place_joins_the_only_place() {
+    fn crash_at_unknown_place_joins_the_only_known_place() {
         let died = |place: Option<&str>| {
             let seen = match place {
                 Some(function) => format!("pm died of signal 11 (in {function} at pm.c:1)"),
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn flaky_scenario_is_not_part_of_a_failure() {
+    fn flaky_scenario_has_a_separate_cause() {
         let fails = |name: &str, verdict| {
             let finding = Finding::new("rfc13.error.close", PartyKind::Server, "", "silence");
             ScenarioResult { verdict, ..result(name, finding, true) }

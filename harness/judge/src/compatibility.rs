@@ -21,12 +21,11 @@ type FieldNames = BTreeSet<String>;
 /// The field of fullinit that a client can send only if its environment contains the id of its job.
 const JOBID: &str = "pmijobid";
 
-/// The number of successes and failures.
 #[derive(Debug, Clone, Copy, Default)]
 struct OutcomeCounts {
     successes: usize,
     failures: usize,
-    /// True for a request from a process whose environment contained the id of its job.
+    /// True if any of these requests came from a process whose environment contained the id of its job.
     has_job_id: bool,
 }
 
@@ -36,7 +35,7 @@ impl OutcomeCounts {
     }
 }
 
-/// The form of a response, and whether its request contained a `thrid` to echo.
+/// The form of a response. `threaded` is true if the request contained a `thrid`, which the response echoes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ResponseForm {
     threaded: bool,
@@ -44,21 +43,21 @@ struct ResponseForm {
     fields: FieldNames,
 }
 
-/// The observations about one command.
+/// The observed requests of one command and the responses to them.
 #[derive(Debug, Clone, Default)]
 struct CommandExchanges {
-    /// Requests by their fields, with the number of acceptances and refusals.
+    /// For each set of fields, the number of requests that were accepted and refused.
     requests: BTreeMap<FieldNames, OutcomeCounts>,
-    /// Responses by their form, with the number of times that the client did and did not continue after them. Both numbers are zero if the
-    /// logs do not show whether it continued.
+    /// For each form of response, the number of times that the client continued after it and stopped after it. Both numbers are zero if the
+    /// logs do not show whether the client continued.
     responses: BTreeMap<ResponseForm, OutcomeCounts>,
 }
 
-/// The observations about one side, client or server, from its logs.
+/// The observations of one side (a client or a server), collected from its logs.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     commands: BTreeMap<(Dialect, String), CommandExchanges>,
-    /// The versions in the responses to each offer; `None` stands for a refusal.
+    /// For each offered version, the versions in the responses; `None` stands for a refusal.
     versions: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
@@ -78,9 +77,9 @@ struct UnansweredRequest {
 #[derive(Default)]
 struct ObservedConnection {
     pending: VecDeque<UnansweredRequest>,
-    /// The last response, after which the client may continue or not.
+    /// The last response, until the log shows whether the client continued after it.
     read: Option<((Dialect, String), ResponseForm)>,
-    /// True while a spawn request of several lines is incomplete.
+    /// True while the lines of a spawn request are incomplete.
     in_block: bool,
     /// True if the environment of the process contains PMI_JOBID.
     has_job_id: bool,
@@ -115,7 +114,7 @@ fn read(message: &Decoded<'_>) -> Option<ParsedMessage> {
 }
 
 impl ObservedConnection {
-    /// Returns the request that a line or frame contains, if any.
+    /// Returns the request that a message contains or completes, if any.
     fn request(&mut self, message: &Decoded<'_>) -> Option<UnansweredRequest> {
         let Decoded { framing, text, .. } = message;
         let dialect = Dialect::of(*framing);
@@ -159,7 +158,7 @@ impl Observations {
                     if proc.group != Proc::PROXY_GROUP =>
                 {
                     let link = links.entry(*proc).or_default();
-                    // The client may end because of the closed connection, rather than because of the previous response.
+                    // A client that ends now may do so because of the closed connection, and not because of the previous response.
                     self.record_continuation(link, None);
                     // If several requests are pending, the log does not show which one the server rejects.
                     if let [request] = link.pending.make_contiguous() {
@@ -223,7 +222,7 @@ impl Observations {
         };
         let place = link.pending.iter().position(answers);
         let Some(request) = place.and_then(|place| link.pending.remove(place)) else {
-            // A stray response shows nothing about the format, but may stop the client.
+            // A stray response shows nothing about the format of responses, but it may be why the client stops.
             return self.record_continuation(link, None);
         };
         let outcome = match read.rc {
@@ -426,7 +425,7 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
         };
         server.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
     };
-    // A get or lookup is also refused if nothing is found, so a refusal shows nothing about its fields.
+    // A server also refuses a get or lookup that finds nothing, so a refusal shows nothing about the fields of the request.
     let finds =
         server.responses.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
     let (accepted, refused) = (with(true), if finds { Vec::new() } else { with(false) });
@@ -456,7 +455,7 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
         let all = common_fields(accepted.iter().copied()).unwrap_or_default();
         let lacking: FieldNames = all.difference(sent).cloned().collect();
         let why = format!(
-            "the client sends {}; all requests that the server has accepted had {}",
+            "the client sends {}; all requests that the server has accepted contained {}",
             list_fields(sent),
             list_fields(&all)
         );
@@ -464,7 +463,7 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
     };
     // Requests that were refused every time do not count, unless the client sent no other requests.
     let sent = client.requests.iter().filter(|(_, tally)| tally.successes > 0 || client.requests.len() == 1);
-    // If any request contains the job id, requests without the id are ignored if the environment of their process lacked it.
+    // A client that sends the job id omits it only if its environment does not contain the id. Such requests are ignored.
     let sends_job_id = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !sends_job_id || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
@@ -534,7 +533,7 @@ fn answers(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAs
         (MessageSupport::Unknown, lacking, why)
     };
     let sent: Vec<&ResponseForm> = server.responses.keys().filter(success).collect();
-    // A server that never received a thrid may or may not echo it.
+    // If a server never received a thrid, the log does not show whether it echoes one.
     let alike: Vec<&&ResponseForm> = sent.iter().filter(|form| form.threaded == threaded).collect();
     if alike.is_empty() && !sent.is_empty() {
         let why = match threaded {
@@ -546,7 +545,7 @@ fn answers(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAs
     alike.iter().map(|form| weigh(&form.fields)).min_by_key(|weighed| weighed.0)
 }
 
-/// Compares the forms in which the server reports a miss with the forms that the client has received.
+/// Compares the forms in which the server reports a miss (a get or lookup that finds nothing) with the forms that the client has received.
 fn misses(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAssessment> {
     let finds = |form: &ResponseForm| form.fields.contains("value") || form.fields.contains("port");
     if !server.responses.keys().any(finds) && !client.responses.keys().any(finds) {
@@ -766,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_before_a_close_does_not_explain_giving_up() {
+    fn response_before_a_close_need_not_be_incompatible() {
         let client = seen_lines(&[
             &[
                 "0 > cmd=barrier_in",

@@ -1,4 +1,4 @@
-//! The connections of all processes, framed and decoded once for all readers of the events.
+//! Splits the bytes of all connections into messages and decodes these, once for all readers of the events.
 
 use pmi_wire::{Arrival, Connection, Decoded, Direction, Framing, FramingError, Proc};
 
@@ -15,19 +15,19 @@ pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<CompletedMessage<'a
     arrivals.iter().map(|arrival| (arrival.direction, arrival.decode())).collect()
 }
 
-/// The connections of all processes, with their framing and the bytes of incomplete messages.
+/// The connections of all processes. Each connection has a framing and may contain the bytes of an incomplete message.
 #[derive(Debug, Default)]
 pub struct Connections(LookupCache<Proc, Connection>);
 
 impl Connections {
-    /// Reads the bytes of an event, if any, and returns the messages that they complete. A response to an offer of PMI-2 comes before the
-    /// requests whose framing it determines.
+    /// Reads the bytes of an event, if any, and returns the messages that they complete. The response to an offer of PMI-2 is returned
+    /// before the requests whose framing it determines.
     pub fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
         let Some((proc, direction, bytes)) = event.kind.message_bytes() else { return Vec::new() };
         self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)
     }
 
-    /// Reads all events, and calls `reader` for each message with its event and its process.
+    /// Reads all events. Calls `reader` for each message, with the event that completes the message and with the process.
     pub fn read_all<'e>(
         &mut self,
         events: impl IntoIterator<Item = &'e Event>,
@@ -50,7 +50,7 @@ impl Connections {
         self.0.iter()
     }
 
-    /// Returns the framing of a connection, or lines if nothing has been negotiated yet.
+    /// Returns the framing of a connection; this is lines until another framing is negotiated.
     pub(crate) fn framing(&self, p: Proc) -> Framing {
         self.get(p).map(Connection::framing).unwrap_or_default()
     }
@@ -60,7 +60,7 @@ impl Connections {
         self.get(p).map_or(&[], |connection| connection.partial(direction))
     }
 
-    /// Returns the incomplete message of a connection, if any. `then` describes the event that follows the incomplete message.
+    /// Returns the incomplete message of a connection, if any. `then` describes the event that follows the message.
     pub(crate) fn incomplete_message(
         &self,
         p: Proc,

@@ -17,7 +17,7 @@ const MAX_WAITING_MESSAGES: usize = 100_000;
 pub struct ReceivedMessage {
     /// The number of the event that completed the message.
     pub(crate) seq: u64,
-    /// The number of the request, if the message is a request that a proxy has forwarded.
+    /// The proxy's number for the request, if the message is a request that a proxy has forwarded.
     pub(crate) request: Option<u64>,
     /// The framing of the message.
     pub framing: Framing,
@@ -62,7 +62,6 @@ impl ProcessConnection {
         Some(line)
     }
 
-    /// Returns whether either side has closed the connection.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed || self.closed_by_harness
     }
@@ -79,18 +78,18 @@ struct PartialSpawnRequest {
     open: bool,
 }
 
-/// The sizes that the processes of a spawned group received.
+/// The group sizes that the processes of a spawned group have received.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedSizes {
-    /// The requested size, and the size that resulted from the reports, if there are any.
+    /// The requested size and the size that the reports agree on; `None` before the first report.
     requested_and_agreed: Option<(u32, u32)>,
-    /// Number of reports.
     reports: u32,
 }
 
 impl ReportedSizes {
-    /// Adds a report to a group whose size is `size`, and returns the resulting size. RFC 13, PMI_Spawn_multiple: a server may start fewer
-    /// processes than requested. If the processes receive different sizes, or if there are more of them, returns the requested size.
+    /// Adds a report from a process of a group with `size` expected processes, and returns the size to expect from now on. RFC 13,
+    /// PMI_Spawn_multiple: a server may start fewer processes than requested. If the reported sizes differ, or if more processes report
+    /// than the size allows, returns the requested size.
     pub(crate) fn record(&mut self, size: u32, reported: Option<u32>) -> u32 {
         let requested = self.requested_and_agreed.map_or(size, |(requested, _)| requested);
         let accepted = reported.filter(|accepted| (1..=requested).contains(accepted)).unwrap_or(requested);
@@ -112,13 +111,12 @@ pub(crate) struct Conversation {
     /// Number of requested groups.
     groups: u32,
     spawn: PartialSpawnRequest,
-    /// Groups whose spawn was refused, with or without a finding. Steps about these groups are skipped.
+    /// Groups whose spawn request was refused, rightly or wrongly. Steps about these groups are skipped.
     refused: HashSet<u32>,
     pub(crate) job: Option<Exit>,
-    /// True if the job has written output.
     pub(crate) output: bool,
     pub(crate) crashed: Option<(String, i32)>,
-    /// Number of bytes received from the other side.
+    /// Number of bytes received from the implementation under test.
     pub(crate) received: u64,
     /// True if a process has started without a usable PMI_FD.
     pub(crate) unconnected: bool,
@@ -145,7 +143,7 @@ impl Conversation {
         self.refused.contains(&group)
     }
 
-    /// Returns the number of the group to which the next lines of a spawn request belong.
+    /// Returns the number of the group that the next line of a spawn request belongs to.
     pub(crate) fn next_group(&self) -> u32 {
         self.groups + u32::from(!self.spawn.open)
     }
@@ -158,7 +156,7 @@ impl Conversation {
         }
     }
 
-    /// Marks the group of the last spawn request as refused, so that none of its processes is expected.
+    /// Marks the group of the last spawn request as refused: none of its processes is expected.
     pub(crate) fn refuse_spawn(&mut self) {
         self.refused.insert(self.groups);
     }
@@ -206,7 +204,7 @@ impl Conversation {
             EventKind::Crashed { name, signal } => {
                 self.crashed.get_or_insert((name.clone(), *signal));
             }
-            // Some implementations start separate proxies for spawned groups. Steps only concern the proxies of the first group.
+            // Some implementations start separate proxies for spawned groups. Steps concern only the proxies of the first group.
             EventKind::FromProxy { group: 0, proxy, id, text, .. } => {
                 self.store_forwarded_request(seq, *proxy, *id, &text.0)
             }
@@ -217,7 +215,7 @@ impl Conversation {
         }
     }
 
-    /// Records the size that a process received, if it belongs to a spawned group.
+    /// Records the group size that a process received, if the process belongs to a spawned group.
     fn record_size(&mut self, p: Proc, reported: Option<u32>) {
         if let Some(size) = self.sizes.get_mut(&p.group).filter(|_| p.group != 0 && reported.is_some()) {
             *size = self.reported_sizes.entry(p.group).or_default().record(*size, reported);
@@ -257,8 +255,8 @@ impl Conversation {
         }
     }
 
-    /// Counts the process groups and the processes that spawn requests ask for. Each line is read on its own, because a scenario may send
-    /// malformed requests on purpose.
+    /// Reads a line of a spawn request, and counts the requested groups and processes. Each line is read on its own, because a scenario may
+    /// send malformed requests on purpose.
     fn spawn_line(&mut self, line: &[u8]) {
         let Some((key, number)) = std::str::from_utf8(line).ok().and_then(|l| l.split_once('=')) else {
             return;
@@ -277,7 +275,8 @@ impl Conversation {
         }
     }
 
-    /// Stores a request that a proxy has forwarded. The lines of a multi-line request are joined, because each step reads one request.
+    /// Stores a request that a proxy has forwarded. The lines of a multi-line request are joined, because a step compares a request with a
+    /// single line.
     fn store_forwarded_request(&mut self, seq: u64, proxy: u32, id: u64, text: &[u8]) {
         // An event occupies memory in addition to its text.
         self.received += text.len() as u64 + 64;
@@ -295,7 +294,7 @@ impl Conversation {
     }
 }
 
-/// Returns whether a request that a proxy has forwarded is the body of a PMI-2 frame rather than a line.
+/// Returns true if a request that a proxy has forwarded is the body of a PMI-2 frame rather than a line.
 pub(crate) fn is_forwarded_frame(text: &[u8]) -> bool {
     let name =
         text.strip_suffix(b";").and_then(|text| text.split(|b| *b == b';').next()?.strip_prefix(b"cmd="));

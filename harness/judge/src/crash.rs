@@ -82,27 +82,28 @@ const UNCAUGHT_PREFIXES: [&str; 5] = [
 /// Parts of the error messages that a program prints after its peer has closed the connection.
 const PEER_GONE_MESSAGES: [&str; 4] = ["BrokenPipe", "Broken pipe", "ConnectionReset", "Connection reset"];
 
-/// The exit of a server that exited on its own while a response was due.
+/// The exit of a server that exited on its own before it sent a response.
 pub(crate) struct OwnEnd {
     /// Number of the event that reports the exit.
     pub(crate) seq: u64,
     /// The launcher and its exit status.
     pub(crate) text: String,
-    /// True if an uncaught exception is the reason.
+    /// True if the server exited because of an uncaught exception.
     pub(crate) is_exception: bool,
 }
 
-/// Returns the server's exit, if the server exited on its own with a status other than 0 while a response was missing. `missing` is the
-/// event that shows that the response is missing. If `is_silent` is true, this event is a silence, and a later exit is ignored; otherwise,
-/// the event is the end of the connection. Output that was written after the harness began to stop the job is ignored, because the harness
-/// may have caused it.
+/// Returns the server's exit, if the server exited on its own, with a status other than 0, before it sent a response. `missing` is the
+/// number of the event that shows that the response is missing: a silence if `is_silent` is true, otherwise the end of the connection.
+/// After a silence, an exit is ignored. Output that the server wrote after the harness began to stop the job is ignored, because the
+/// harness may have caused it.
 pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
     let (seq, exit) = events.iter().find_map(|event| match event.kind {
         EventKind::JobKeepsRunning { .. } => Some(None),
         EventKind::JobExited { exit: exit @ Exit::Code(1..) } => Some(Some((event.seq, exit))),
         _ => None,
     })??;
-    // The scenario ends once it is proved that no response will come. A later exit of the server is a consequence of the scenario's end.
+    // The scenario ends as soon as it is certain that no response will come, so a later exit of the server is a consequence of the
+    // scenario's end.
     if is_silent && seq > missing {
         return None;
     }
@@ -137,7 +138,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
             lines[after..until].iter().find(is_text)?.1.clone()
         }
     };
-    // This error occurs when the harness closes the connection at the end of a scenario, so it is not the server's fault.
+    // The server gets this error when the harness closes the connection at the end of a scenario, so it is not the server's fault.
     if exception.is_some() && PEER_GONE_MESSAGES.iter().any(|error| last_line.contains(error)) {
         return None;
     }
@@ -150,7 +151,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
     Some(OwnEnd { seq, text, is_exception: exception.is_some() })
 }
 
-/// Returns the line on stderr that an event reports, with the number of the event.
+/// Returns the number of the event and the line on stderr that it reports, if it reports one.
 fn stderr_line(event: &Event) -> Option<(u64, String)> {
     match &event.kind {
         EventKind::Output { stderr: true, line, .. } => {
@@ -160,23 +161,23 @@ fn stderr_line(event: &Event) -> Option<(u64, String)> {
     }
 }
 
-/// The crashed process whose backtrace is requested.
+/// Selects the backtraces that may belong to a crash.
 #[derive(Debug, Clone, Copy)]
 pub enum CrashedProcess<'a> {
-    /// The server process with this name.
+    /// Backtraces of the server process with this name.
     Server(&'a str),
-    /// Any process under test, because only one program runs.
+    /// All backtraces, because only one program is under test.
     Any,
 }
 
 impl<'a> CrashedProcess<'a> {
-    /// Selects the process of the party under test; `name` is the process name in the crash event.
+    /// Creates the selection for a crash of the party under test; `name` is the name of the process in the crash event.
     pub fn party(under_test: PartyKind, name: &'a str) -> Self {
         if under_test == PartyKind::Server { Self::Server(name) } else { Self::Any }
     }
 }
 
-/// Returns the backtrace of a crash, if a debugger was attached.
+/// Returns the backtrace of a crash by `signal`, if a debugger was attached.
 pub fn crash_backtrace<'e>(
     events: &'e [Event],
     of: CrashedProcess<'_>,
@@ -192,7 +193,7 @@ pub fn crash_backtrace<'e>(
     })
 }
 
-/// Returns the reason why no debugger could examine the crash, if a debugger was tried.
+/// Returns the reason why a debugger failed to examine the crash, if one was tried.
 pub fn untraced_reason(events: &[Event]) -> Option<&str> {
     events.iter().find_map(|event| match &event.kind {
         EventKind::Untraced { why } => Some(why.as_str()),

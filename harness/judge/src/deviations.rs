@@ -1,5 +1,5 @@
-//! Deviations: findings that are known and accepted for one implementation. The suite still checks for them: a deviation that no longer
-//! occurs makes the run red, just like a new finding.
+//! Deviations: findings that are known and accepted for one implementation. A deviation that no longer occurs makes the run red, just like
+//! a new finding.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -60,13 +60,13 @@ struct DeviationEntry {
 }
 
 impl DeviationEntry {
-    /// Returns whether the entry covers the finding, regardless of the scenario.
+    /// Returns whether the entry covers the finding. The scenarios of the entry are not checked.
     fn covers(&self, finding: &Finding) -> bool {
         finding.requirement == self.requirement
             && self.symptom.as_ref().is_none_or(|symptom| symptom::matches(symptom, finding))
     }
 
-    /// Returns whether the entry remains valid if a run does not show the deviation.
+    /// Returns true if the entry remains valid even if a run does not show the deviation.
     fn may_be_absent(&self) -> bool {
         self.sometimes || self.some_systems
     }
@@ -79,11 +79,11 @@ pub struct Deviations {
     implementation: Option<String>,
     /// The line, the requirement and the scenarios of each entry, including entries for other versions.
     names: Vec<(usize, String, Vec<String>)>,
-    /// The entries, one for each pattern of their scenarios.
+    /// One item for each scenario pattern of each entry.
     entries: Vec<PatternEntry>,
     observed: Vec<bool>,
     observable: Vec<bool>,
-    /// For each entry, true if its requirement was broken with a different symptom.
+    /// For each item of `entries`, true if its requirement was broken with a different symptom.
     has_other_symptom: Vec<bool>,
 }
 
@@ -188,7 +188,7 @@ impl Deviations {
         lines.len()
     }
 
-    /// Records which entries a result confirms, and which entries the result could have confirmed.
+    /// Records the entries whose deviation a result shows, and the entries whose deviation the result could have shown.
     pub fn record(&mut self, result: &ScenarioResult) {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.finding);
         let found = result.findings.iter().chain(repeated).chain(&result.consequences);
@@ -212,7 +212,7 @@ impl Deviations {
         self.implementation.as_deref()
     }
 
-    /// Returns whether reports on a scenario must show only symptoms, because the input has to be disclosed to affected projects first.
+    /// Returns true if reports on a scenario may show only symptoms, because the input must be disclosed to the affected projects first.
     pub fn are_sensitive_in(&self, scenario: &str) -> bool {
         self.entries.iter().any(|expected| expected.entry.sensitive && expected.scenario.matches(scenario))
     }
@@ -223,7 +223,8 @@ impl Deviations {
         entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)
     }
 
-    /// Returns the indices of the entries that name this scenario, apply to every run, and were not confirmed by this result.
+    /// Returns the indices of the entries that name this scenario without a pattern, apply to every run, and have a requirement that no
+    /// finding of this result breaks.
     pub fn unconfirmed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
         if !shows_absence(result) {
             return BTreeSet::new();
@@ -253,7 +254,7 @@ impl Deviations {
         }
     }
 
-    /// Returns a hint that names the entry for the scenario and requirement of a finding, if its symptom differs.
+    /// Returns a hint about the entry for the scenario and requirement of a finding, if that entry states a symptom.
     fn other_symptom(&self, scenario: &str, finding: &Finding) -> Option<String> {
         let mut entries = self.entries.iter().filter(|expected| expected.scenario.matches(scenario));
         let PatternEntry { line, entry, .. } =
@@ -265,8 +266,8 @@ impl Deviations {
         ))
     }
 
-    /// Returns the entries whose deviation did not occur although their scenarios were played. If the requirement was broken with a
-    /// different symptom, that is a separate finding, and the entry is not stale.
+    /// Returns the entries whose deviation did not occur although their scenarios were played. An entry is not stale if its requirement was
+    /// broken with a different symptom, which is a separate finding.
     pub fn stale(&self) -> Vec<StaleDeviation> {
         let mut stale: Vec<StaleDeviation> = Vec::new();
         for (i, PatternEntry { line, scenario, entry }) in self.entries.iter().enumerate() {
@@ -310,7 +311,7 @@ pub fn recorded_deviations(requirement: &str) -> Vec<(String, String)> {
     all
 }
 
-/// The reason in a drafted entry, until the user replaces it.
+/// The reason of a drafted entry, until the user replaces it.
 pub const PLACEHOLDER_REASON: &str = "TODO: say why";
 
 /// The prefix that marks a reason as not yet written by the user.
@@ -331,10 +332,10 @@ pub fn count_drafted(text: &str) -> (usize, usize) {
     (text.matches("[[deviation]]").count(), text.matches(PLACEHOLDER_REASON).count())
 }
 
-/// Names of process managers' processes that reasons mention.
+/// Processes of process managers that a reason may name.
 const MANAGER_PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
 
-/// Returns whether a reason can apply to a finding. A reason that names a process does not apply to the crash of another process.
+/// Returns whether a reason can apply to a finding. A reason that names a process does not apply to a crash of a different process.
 fn applies_to(reason: &str, finding: &Finding) -> bool {
     let mut named = MANAGER_PROCESSES.iter().filter(|name| reason.contains(**name)).peekable();
     finding.requirement != builtin_requirements::NO_CRASH
@@ -344,8 +345,8 @@ fn applies_to(reason: &str, finding: &Finding) -> bool {
 
 /// Drafts a deviations file from the findings that would make the run red and that no deviation covers. The draft has an entry for each
 /// cause, with all scenarios of the cause. An entry gets `sometimes` if its finding was absent from an attempt, or if its precedent has
-/// this setting. `precedents` are the deviations of related implementations, the closest first. Their reasons are reused. All other reasons
-/// are left to the user.
+/// this setting. `precedents` are the deviations of related implementations, the closest first. If one of them covers a finding, the draft
+/// reuses its reason. All other reasons are left to the user.
 pub fn draft(
     implementation: &str,
     results: &[ScenarioResult],
@@ -392,7 +393,7 @@ pub fn draft(
     let mut text = format!(
         "# Drafted from {}. State for each entry the reason and where it was reported; delete entries that the implementation did not cause.\n\
          implementation = {}\n",
-        // Some scenarios are played more often than `--repeat` requests, for example to examine a failure.
+        // The minimum is taken because some scenarios are played more often than `--repeat` requests, for example to examine a failure.
         match results.iter().filter(|r| r.verdict.is_judged()).map(|r| r.found().0).min() {
             Some(played @ 2..) => format!("{played} runs"),
             _ => "one run, which does not show intermittent findings; use --repeat 5 to find them".to_owned(),
@@ -421,8 +422,8 @@ pub fn draft(
     text
 }
 
-/// Returns whether a deviation that is not among the findings no longer occurs. A scenario that was not judged does not show this. A
-/// scenario that ended before its last step does not show it either, because another deviation may have ended it.
+/// Returns whether a deviation no longer occurs if it is not among the findings of this result. A scenario that was not judged does not
+/// show this. A scenario that ended before its last step does not show it either, because another deviation may have ended the scenario.
 fn shows_absence(result: &ScenarioResult) -> bool {
     result.unreached == 0 && !matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable)
 }

@@ -11,10 +11,10 @@ use crate::event::Event;
 use crate::finding::Finding;
 use crate::monitor::NameRequest;
 
-/// Maximum number of names that are stored. After a campaign has published more names, a lookup of any name may succeed.
+/// Maximum number of names that are stored. Once this number is reached, a lookup of any name may succeed.
 const MAX_NAMES: usize = 100_000;
 
-/// Names that earlier jobs may have left published, each with the number of publish requests since it was last known to be withdrawn.
+/// Names that earlier jobs may have left published. The value is the number of publish requests that no successful unpublish has offset.
 #[derive(Debug, Clone, Default)]
 pub struct EarlierNames(BTreeMap<Vec<u8>, u64>);
 
@@ -30,8 +30,8 @@ struct NameExchange {
 }
 
 impl EarlierNames {
-    /// Stores the names that a job may have left published. A refused publish counts as well, because Hydra's name server stores the port,
-    /// and returns it after the previous port is withdrawn.
+    /// Stores the names that a job may have left published. A refused publish counts as well, because Hydra's name server stores its port,
+    /// and returns this port once the previous port is withdrawn.
     pub fn record(&mut self, events: &[Event]) {
         let (answered, open) = exchanges(events);
         let answered = answered.into_iter().map(|one| (one.request, one.succeeds));
@@ -53,8 +53,8 @@ impl EarlierNames {
         }
     }
 
-    /// Returns the findings except those about lookups that found a name from an earlier job. If the job itself has published the name, the
-    /// finding is kept.
+    /// Returns the findings, except those about a lookup that may have found a name from an earlier job. If the job itself has published
+    /// the name, the finding is kept.
     pub fn without_excused(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
         if self.0.is_empty() || findings.is_empty() {
             return findings.to_vec();
@@ -80,7 +80,7 @@ impl EarlierNames {
     }
 }
 
-/// Returns whether a lookup has found a name.
+/// Returns whether any lookup has found a name.
 pub fn is_found(events: &[Event]) -> bool {
     exchanges(events).0.iter().any(|one| one.found)
 }

@@ -105,7 +105,7 @@ pub enum AbandonReason {
 /// Variables in which process managers pass the name of a process's node. Several nodes can share a host, so a host name is not enough.
 pub const NODE_VARIABLES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
 
-/// The variable in which Hydra passes the number of processes of the group that are on the node.
+/// The variable in which Hydra passes the number of the group's processes on the node.
 pub const LOCAL_SIZE_VARIABLE: &str = "MPI_LOCALNRANKS";
 
 /// The kinds of events.
@@ -291,7 +291,8 @@ pub enum EventKind {
         played: u32,
         /// Number of times that the scenario failed again.
         failed: u32,
-        /// The scenario that showed interference between jobs earlier in this run, if any. Other jobs are then not started again.
+        /// The scenario that showed interference between jobs earlier in this run, if any. If there is one, the other jobs are not started
+        /// again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shown_by: Option<String>,
     },
@@ -523,7 +524,7 @@ pub enum JobTermination {
 pub struct Flaw {
     /// The id of the requirement.
     pub requirement: String,
-    /// The expectation of the finding.
+    /// The expected behaviour that the finding states.
     pub expected: String,
 }
 
@@ -617,7 +618,7 @@ impl fmt::Display for HangProof {
                 write!(f, "nothing sent or printed for {seconds} s{NO_PROOF_SUFFIX}")
             }
             Self::Prints(seconds) => {
-                write!(f, "still printing, and nothing else for {seconds} s{NO_PROOF_SUFFIX}")
+                write!(f, "nothing but output for {seconds} s{NO_PROOF_SUFFIX}")
             }
             Self::Endless => write!(f, "still running far beyond the time limit{NO_PROOF_SUFFIX}"),
         }
@@ -698,10 +699,10 @@ mod tests {
     #[case::another_line("mapping (vector,[0]x2)\nuniverse -1\nsum 4\n", true)]
     #[case::value_of_another_field("mapping -1\nuniverse 2\nsum 3\n", true)]
     #[case::one_line_less("mapping (vector,[0]x2)\nuniverse -1\n", true)]
-    fn detects_output_that_differs_from_received_data(#[case] seen: &str, #[case] differs: bool) {
+    fn output_may_differ_only_in_received_values(#[case] seen: &str, #[case] differs: bool) {
         let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
-        // A line may differ only in received values. A value of the plain run may be replaced only by a value that was received in this
-        // run. The universe size may be replaced by anything.
+        // A line may differ only in received values. A value of the plain run may be replaced only by a value that the process received in
+        // this run. A process that received no universe size may print anything in its place.
         let no_size = received(&[("rc", "-1")]);
         let (before, after) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
         let usual = received(&[("value", "x"), ("size", "2"), ("rc", "0")]);

@@ -29,7 +29,7 @@ enum WritingSide {
     Server,
 }
 
-/// Returns the process and the writer of an event that is a message or a call.
+/// Returns the process and the writing side of an event that is a message or a call.
 fn message(event: &Event) -> Option<(Proc, WritingSide)> {
     match &event.kind {
         EventKind::ToServer { proc, .. } | EventKind::Called { proc, .. } => {
@@ -79,8 +79,8 @@ pub(crate) fn command(finding: &Finding, events: &[Event]) -> Option<Vec<u8>> {
     None
 }
 
-/// Returns whether, before the finding, another process closed its connection while its last message was incomplete or unanswered. It then
-/// depends on timing whether the server reads that message before the next request from another process.
+/// Returns true if, before the finding, another process closed its connection while its last message was incomplete or unanswered. Whether
+/// the server reads that message before the next request from a different process then depends on timing.
 pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
     let before = || events.iter().filter(|event| event.seq < finding.seq);
     let leaves = |event: &Event| {
@@ -96,7 +96,8 @@ pub(crate) fn find_event(events: &[Event], seq: u64) -> Option<&Event> {
     events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])
 }
 
-/// Returns the number of the first event that shows the end of a crashed process.
+/// Returns the number of the first event that a crash may have caused: the end of a connection, a process or the job, or a missing
+/// response.
 pub(crate) fn first_loss(events: &[Event], under_test: PartyKind) -> Option<u64> {
     let of_server = || {
         let mut over: BTreeSet<Proc> = BTreeSet::new();
@@ -139,7 +140,7 @@ pub(crate) fn crash_event(events: &[Event]) -> Option<u64> {
     events.iter().find(is_crash).map(|event| event.seq)
 }
 
-/// Returns whether a client has left, so that the server may end the job for this reason.
+/// Returns whether the event shows that a client has left, which allows the server to end the job.
 fn client_left(event: &Event) -> bool {
     matches!(
         event.kind,
@@ -147,8 +148,8 @@ fn client_left(event: &Event) -> bool {
     )
 }
 
-/// Returns whether the server closed a connection at event `loss`, before any client closed one. The server then closed it for a reason
-/// other than a client's close.
+/// Returns true if the server closed a connection at event `loss`, and no client had left before. The server then did not react to a client
+/// that left.
 pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
     let closes = find_event(events, loss).is_some_and(|event| {
         matches!(event.kind, EventKind::ClosedByServer { .. } | EventKind::Ended { ours: false, .. })
@@ -156,8 +157,8 @@ pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
     closes && !events.iter().take_while(|event| event.seq < loss).any(client_left)
 }
 
-/// Returns the numbers of the events in which the server closes a connection with an unanswered request. Requests from before the departure
-/// of a client, or from a job that a client aborts, do not count.
+/// Returns the numbers of the events in which the server closes a connection with an unanswered request. Requests that were sent before a
+/// client left do not count, nor does any request if an unanswered one is an abort.
 pub(crate) fn closes_before_response(events: &[Event]) -> impl Iterator<Item = u64> {
     let mut unanswered: BTreeMap<Proc, Vec<&[u8]>> = BTreeMap::new();
     events.iter().filter_map(move |event| {
@@ -177,8 +178,8 @@ pub(crate) fn closes_before_response(events: &[Event]) -> impl Iterator<Item = u
     })
 }
 
-/// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. A finding about a message from the
-/// implementation (`event`) is not a consequence.
+/// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. `event` is the event of the finding. If it is a
+/// message from the implementation, the finding is not a consequence.
 pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64) -> bool {
     finding.requirement != NO_CRASH
         && finding.seq >= loss
@@ -188,10 +189,10 @@ pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64
 /// Returns whether the behaviour that `cause` reports leads to the behaviour that `effect` reports.
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
-        // A single sentence of RFC 13 requires that a client closes the connection and aborts.
+        // RFC 13 requires in a single sentence that a client closes the connection and aborts.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
-        // From this message on, the two sides use different versions. A hang is only reported for the first process, which may not be the
-        // one with the wrong version.
+        // After the wrong version, the two sides speak different versions. A hang is reported only for the first process, which may not be
+        // the one with the wrong version.
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
             let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;
             cause.party != PartyKind::Server && cause.max_severity.is_none() && is_own
@@ -202,12 +203,12 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
             let group = |finding: &Finding| finding.proc.map(|proc| proc.group);
             of_group.contains(&effect.requirement.as_str()) && group(effect) == group(cause)
         }
-        // The upstream opens the barrier that the proxy has reported.
+        // The upstream releases a barrier that the proxy reported wrongly.
         ids::HYDRA_UPSTREAM_BARRIER_ONCE => {
             let is_about_barrier = ids::rules::BARRIER_HOLDS.contains(&effect.requirement.as_str());
             is_about_barrier || effect.kind == Some(ObservationKind::EarlyBarrierExit)
         }
-        // The upstream answers the altered request.
+        // The upstream answers the request as the proxy altered it.
         ids::HYDRA_UPSTREAM_REQUESTS_KEPT => {
             let request = |operation: Operation| operation.exchange().command(Direction::ToServer);
             matches!(effect.kind, Some(ObservationKind::Response(operation))
@@ -229,7 +230,8 @@ pub(crate) fn extract_explained(findings: &mut Vec<JudgedFinding>) -> Vec<Judged
     findings.extract_if(.., is_explained).collect()
 }
 
-/// Returns the events that explain the first findings: the events that show them, and the requests before them.
+/// Returns the events that explain the first findings, up to `MAX_EXPLAINED_FINDINGS`: the events that show them, and the requests before
+/// them.
 pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event]) -> BTreeSet<u64> {
     let mut kept = BTreeSet::new();
     for finding in findings.take(MAX_EXPLAINED_FINDINGS) {
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn close_after_finalize_is_not_a_loss() {
+    fn close_after_finalize_is_no_sign_of_a_crash() {
         let crash = EventKind::Crashed { name: "pm".into(), signal: 11 };
         let lines = ["0 > cmd=finalize", "0 < cmd=finalize_ack", "0 closed", "1 > cmd=get_appnum"];
         let events = numbered(events(&lines).into_iter().chain([crash]));

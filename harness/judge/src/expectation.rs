@@ -60,8 +60,8 @@ pub enum ExpectationKind {
     JobExits(ExitPattern),
     /// The job writes something to stderr or stdout.
     Logs,
-    /// A process of a program makes a request that matches this line of the scenario, and receives an unusual response. Without a line, the
-    /// process must start.
+    /// A process of a program makes a request that matches this line of the scenario, and receives an unusual response. `None`: the process
+    /// starts.
     Request(Option<String>),
     /// A program's process exits on its own, with a status that matches.
     Exits(ExitPattern),
@@ -84,7 +84,7 @@ pub enum ExpectationKind {
         /// The values of the named output arguments.
         outs: Vec<(String, Matcher)>,
     },
-    /// The process exits as instructed.
+    /// The process exits on the scenario's instruction.
     #[serde(rename = "exits_as_told")]
     ExitsAsInstructed,
 }
@@ -142,7 +142,6 @@ impl ReturnCode {
         })
     }
 
-    /// Returns whether a code matches.
     pub(crate) fn matches(&self, seen: i32) -> bool {
         match self {
             Self::Any => true,
@@ -177,7 +176,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Returns whether the outcome is a response to a spawn.
+    /// Returns whether the outcome is a response to a spawn request.
     pub(crate) fn answers_spawn(&self) -> bool {
         let is_name = |text: &Bytes| matches!(text.0.as_slice(), b"spawn_result" | b"spawn-response");
         let names = |(key, matcher): &(String, Matcher)| {
@@ -186,7 +185,7 @@ impl Choice {
         matches!(&self.kind, ExpectationKind::Message(pattern) if pattern.fields.iter().any(names))
     }
 
-    /// Returns whether the outcome is silence and does not count as a failure.
+    /// Returns true if the outcome is silence and does not count as a failure.
     pub(crate) fn is_valid_silence(&self) -> bool {
         self.kind == ExpectationKind::Silence && self.grade != Grade::Fail
     }
@@ -206,7 +205,7 @@ pub enum ExpectationState {
 /// The pattern of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pattern {
-    /// The pattern as written in the scenario, except that the lengths of long values are numbers.
+    /// The pattern as written in the scenario, except that a long value is shown by its length, as in `<1024 letters>`.
     pub shown: String,
     /// The fields to compare, in this order.
     pub fields: Vec<(String, Matcher)>,
@@ -216,7 +215,7 @@ pub struct Pattern {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matcher {
-    /// A value that equals this text. Numbers are compared by value, except in fields whose values are stored text.
+    /// A value that equals this text. Numbers are compared by value, except in fields that contain arbitrary text.
     Text(Bytes),
     /// Any value of a type.
     Typed(ResolvedType),
@@ -226,7 +225,7 @@ pub enum Matcher {
         name: String,
         /// The type.
         of: ResolvedType,
-        /// The value that another rank received in the same step, which must be equal.
+        /// The value that another rank received in the same step, if any. Both values must be equal.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bound: Option<Bytes>,
     },
@@ -243,7 +242,7 @@ pub enum Matcher {
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Type")]
 pub enum ResolvedType {
-    /// A number that consists of digits only, from the first bound to the second. `None` stands for a missing bound.
+    /// A number between two bounds, written with digits only. `None` stands for a missing bound.
     Uint(Option<i64>, Option<i64>),
     /// An integer.
     Int,
@@ -317,13 +316,12 @@ impl Pattern {
         Ok(captures)
     }
 
-    /// Returns whether a message has the expected command.
     pub(crate) fn has_command(&self, text: &[u8], framing: Framing) -> bool {
         let name = self.fields.iter().filter(|(key, _)| key == "cmd").cloned().collect();
         Self { shown: String::new(), fields: name }.matches(text, framing).is_ok()
     }
 
-    /// Returns whether the pattern accepts any response, or requires a refusal.
+    /// Returns whether the pattern accepts a response with any command, or requires an `rc` other than 0.
     pub(crate) fn accepts_any_answer(&self) -> bool {
         self.fields.iter().any(|(key, matcher)| match matcher {
             Matcher::Failure => key == "rc",
@@ -332,8 +330,8 @@ impl Pattern {
         })
     }
 
-    /// Returns the captures of a message that does not match, if it is the expected response with the expected outcome and only some values
-    /// are wrong. Reads leniently: bytes that RFC 13 forbids and tuples after a value are accepted.
+    /// Returns the captures of a message that does not match the pattern, provided that the command and the outcome are as expected and
+    /// only other values are wrong. Accepts bytes that RFC 13 forbids, and tuples after a value.
     pub fn read_leniently(&self, text: &[u8], framing: Framing) -> Option<Captures> {
         let parts = |b: &u8| match framing {
             Framing::Lines => matches!(b, b' ' | b'\t'),
@@ -381,7 +379,8 @@ impl Matcher {
         })
     }
 
-    /// Compares a value of a message of this framing with the pattern, and adds the captured values. `seen` is `None` if the key is absent.
+    /// Compares the value of `key` with the pattern, and adds the captured value. `seen` is the value, or `None` if the key is absent;
+    /// `framing` is the framing of the message.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A violation of a requirement at a place in a transcript.
+//! Findings: violations of requirements, each at a place in a transcript.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub enum PartyKind {
     Library,
 }
 
-/// The words with which an observation begins its report about the end of the launcher.
+/// The start of the text about the launcher's end in an observation.
 const LAUNCHER_END: &str = "; the launcher, ";
 
 /// A requirement broken at a place in a transcript.
@@ -37,9 +37,9 @@ pub struct Finding {
     pub proc: Option<Proc>,
     /// Number of the event that shows the violation.
     pub seq: u64,
-    /// Line of the scenario's current step; 0 if there is no current step.
+    /// Line of the step that the scenario was playing; 0 if it was playing none.
     pub line: usize,
-    /// The highest severity that the scenario allows for this outcome.
+    /// The highest severity that the scenario allows for this outcome, if it sets a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "at_most")]
     pub max_severity: Option<Severity>,
@@ -59,7 +59,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates a finding against a party, about the job as a whole and without a step. The caller sets the other fields if they are known.
+    /// Creates a finding about the job as a whole, without a step. The caller sets the other fields if they are known.
     pub fn new(
         requirement: impl Into<String>,
         party: PartyKind,
@@ -81,8 +81,8 @@ impl Finding {
         }
     }
 
-    /// Returns whether the finding depends on timing, so that it may be absent from another run. This applies to crashes, hangs, missing
-    /// responses, and the exit status of a job. The content of a response does not depend on timing.
+    /// Returns whether the finding depends on timing, and so may be absent from another run. Crashes, hangs, missing responses and the exit
+    /// status of a job depend on timing. The content of a response does not.
     pub fn depends_on_timing(&self) -> bool {
         let is_status = self.party == PartyKind::Server && self.seen.starts_with("exit status ");
         [NO_CRASH, NO_HANG, INDEPENDENT_JOBS].contains(&self.requirement.as_str())

@@ -87,7 +87,7 @@ fn early_releases(
     found
 }
 
-/// Returns a contradiction if the value of a get was not put before its response.
+/// Returns a contradiction if the value that a get returned was not put before the response to the get.
 fn unknown_value<'h>(
     all: &'h [TimedOperation],
     at: usize,
@@ -122,7 +122,7 @@ fn unknown_value<'h>(
     Some(Contradiction { rule: rules::GET_VALUE, at, operations, reason })
 }
 
-/// Returns a contradiction if a get found nothing although an acknowledged put was visible to its process.
+/// Returns a contradiction if a get found nothing although an acknowledged put was visible to the process that sent the get.
 fn lost_put(all: &[TimedOperation], at: usize, puts: &[usize], barriers: &Barriers) -> Option<Contradiction> {
     let get = &all[at];
     let visible = |put: &usize| {
@@ -131,7 +131,7 @@ fn lost_put(all: &[TimedOperation], at: usize, puts: &[usize], barriers: &Barrie
         let round = entered.partition_point(|barrier| all[*barrier].start < acknowledged);
         let (entry, exit) = (*entered.get(round)?, *barriers.get(&get.proc)?.get(round)?);
         let succeeded = all[*put].succeeded() && all[exit].succeeded();
-        // An early release is reported separately.
+        // A process that left the barrier early is reported separately.
         let is_due = succeeded && all[entry].start < all[exit].end && all[exit].end < get.start;
         is_due.then_some([*put, entry, exit])
     };

@@ -3,10 +3,10 @@
 //!
 //! The monitors judge requests in the order of the events. They skip operations that overlap, because a server may handle these in any
 //! order. This check covers overlapping operations. An operation takes effect at a moment between its request and its response. A response
-//! is explained if there is a choice of moments for all operations that leads to it. The check has no false positives: behaviour that a
-//! standard leaves open counts as explained, and so does a history that is too large to decide. The check is split into independent parts:
-//! `keys` looks at the operations on one key and the barriers of one group, and `names` at the operations on one published name. The number
-//! of an event serves as its time, because a single process records all events in order.
+//! is explained if these moments can be chosen such that the operations lead to the response. The check has no false positives: behaviour
+//! that a standard leaves open counts as explained, and so does a history that is too large to decide. The check is split into independent
+//! parts: `keys` looks at the operations on one key and the barriers of one group, and `names` at the operations on one published name. The
+//! number of an event serves as its time, because a single process records all events in order.
 
 mod keys;
 mod names;
@@ -21,8 +21,7 @@ use crate::{Finding, PartyKind};
 use operation::{Contradiction, History, UNANSWERED};
 pub(crate) use reading::HistoryReader;
 
-/// Returns the responses that no order of the operations explains. Each contradiction contains the smallest set of operations that shows
-/// it.
+/// Returns the responses that no order of the operations explains. Each contradiction contains a small set of operations that shows it.
 fn check(history: &History) -> Vec<Contradiction> {
     let mut found = keys::check(history);
     found.extend(names::check(&history.operations));
@@ -30,7 +29,8 @@ fn check(history: &History) -> Vec<Contradiction> {
     found
 }
 
-/// Maximum number of contradictions that are reported. Each contradiction is checked for earlier invalid input, and this takes time.
+/// Maximum number of contradictions that are reported. The number is limited because looking for invalid input before each contradiction
+/// takes time.
 const MAX_CONTRADICTIONS: usize = 20;
 
 /// Checks the history of these events, and adds its contradictions to the findings of the monitors. Contradictions that invalid input may

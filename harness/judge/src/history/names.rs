@@ -102,8 +102,8 @@ fn first_unexplained(all: &[TimedOperation], operations: &[usize]) -> Option<usi
     None
 }
 
-/// Returns all states that the open operations can reach. If `must` is an operation, returns only the states in which that operation has
-/// taken effect. Returns `None` if there are too many states.
+/// Returns all states that the open operations can reach from `states`. If `must` is an operation, returns only the states in which that
+/// operation has taken effect. Returns `None` if there are too many states.
 fn reach<'h>(
     all: &'h [TimedOperation],
     open: &BTreeSet<usize>,
@@ -148,7 +148,8 @@ fn after<'h>(request: &'h HistoryRequest, before: Option<&'h [u8]>) -> Vec<Optio
     }
 }
 
-/// Marks the open lookups that this state explains as done. Lookups do not change the state, so each may take effect as early as possible.
+/// Marks the open lookups that the port of this state explains as having taken effect. A lookup does not change the port, so it may take
+/// effect as early as possible.
 fn with_lookups<'h>(
     all: &'h [TimedOperation],
     open: &BTreeSet<usize>,
@@ -163,8 +164,8 @@ fn with_lookups<'h>(
     (port, done)
 }
 
-/// Returns the smallest subset of these operations in which the response of operation `at` is still unexplained. An operation that could
-/// explain the response is omitted only if a later operation undoes it.
+/// Removes operations as long as the response of operation `at` remains unexplained, and returns the others. An operation that could
+/// explain the response is removed only if a later operation undoes it.
 fn smallest(all: &[TimedOperation], at: usize, mut operations: Vec<usize>) -> Vec<usize> {
     let helps = |index: usize| match (&all[index].request, &all[at].response) {
         (HistoryRequest::Publish(_, port), Some(HistoryResponse::Found(found))) => port == found,
@@ -188,7 +189,7 @@ fn smallest(all: &[TimedOperation], at: usize, mut operations: Vec<usize>) -> Ve
                     is_between && undoes(number) && other.succeeded()
                 })
             };
-            // The last publish of the port that was found shows where it came from.
+            // The last publish of the found port is kept, because it shows where the port came from.
             let is_needed = all[at].succeeded() && !rest.iter().any(|index| helps(*index));
             let may_go =
                 part.iter().all(|index| *index != at && (!helps(*index) || is_undone(*index) && !is_needed));

@@ -12,13 +12,11 @@ pub(crate) const UNANSWERED: u64 = u64::MAX;
 /// An operation of a process, with the times of its request and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TimedOperation {
-    /// The process.
     pub(crate) proc: Proc,
     /// The time of the request.
     pub(crate) start: u64,
     /// The time of the response, or [`UNANSWERED`].
     pub(crate) end: u64,
-    /// The request.
     pub(crate) request: HistoryRequest,
     /// The response. Without a response, the operation may or may not have taken effect.
     pub(crate) response: Option<HistoryResponse>,
@@ -33,11 +31,9 @@ pub(crate) enum HistoryRequest {
     Get(Vec<u8>),
     /// Enters the barrier of the whole group.
     Barrier,
-    /// Publishes a name with its port.
+    /// Publishes a port (the second field) under a name.
     Publish(Vec<u8>, Vec<u8>),
-    /// Looks up a name.
     Lookup(Vec<u8>),
-    /// Unpublishes a name.
     Unpublish(Vec<u8>),
 }
 
@@ -55,7 +51,6 @@ pub(crate) enum HistoryResponse {
 /// A history, in the order of the requests.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// The operations.
     pub(crate) operations: Vec<TimedOperation>,
     /// The members of each group, with the time at which each member left or was terminated, or [`UNANSWERED`] for a member that did not
     /// end.
@@ -67,7 +62,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Returns whether the operations of different processes overlap. Barriers always overlap, so they do not count.
+    /// Returns whether operations of different processes overlap. Barriers always overlap, so they do not count.
     pub(crate) fn has_overlap(&self) -> bool {
         let mut last_end = 0;
         self.operations
@@ -90,7 +85,7 @@ pub(crate) struct Contradiction {
     pub(crate) at: usize,
     /// The indices of the operation `at` and of the operations that contradict its response, in order.
     pub(crate) operations: Vec<usize>,
-    /// The reason why no order explains the operations, in words.
+    /// The behaviour that would have been correct, in words.
     pub(crate) reason: String,
 }
 

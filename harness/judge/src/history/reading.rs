@@ -82,8 +82,8 @@ impl HistoryReader {
                 operation.end = seq;
             }
         } else {
-            // The other pending requests for this operation stay unanswered as well, so that no response is attributed to the wrong
-            // request.
+            // The other pending requests for this operation are treated as unanswered too, because the next responses cannot be attributed
+            // to them.
             open.iter_mut().filter(|(other, _)| *other == operation).for_each(|one| one.1 = None);
         }
     }

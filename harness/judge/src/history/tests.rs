@@ -34,10 +34,10 @@ struct Point {
     is_exit: bool,
 }
 
-/// The state after some of the points, as a direct transcription of the standards.
+/// The state after some of the points. The model follows the standards literally.
 #[derive(Clone, Default)]
 struct Model {
-    /// For each put: the key, the value, the rank that put them, and the number of barriers that this rank had entered.
+    /// For each put: the key, the value, the rank, and the number of barriers that this rank had entered.
     pairs: Vec<(Vec<u8>, Vec<u8>, u32, usize)>,
     entered: [usize; 3],
     left: [usize; 3],
@@ -171,7 +171,7 @@ fn agrees_with_all_orders_of_small_histories() {
         let found = check(&history);
         let expected = is_explained(&history, ranks);
         assert_eq!(found.is_empty(), expected, "{seed}: {history:#?} {found:#?}");
-        // No order of the operations explains the smallest set.
+        // The operations of a contradiction have no explanation even without the other operations.
         for contradiction in found {
             let part: Vec<_> =
                 contradiction.operations.iter().map(|at| history.operations[*at].clone()).collect();

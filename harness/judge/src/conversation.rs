@@ -116,7 +116,7 @@ pub(crate) struct Conversation {
     pub(crate) job: Option<Exit>,
     pub(crate) output: bool,
     pub(crate) crashed: Option<(String, i32)>,
-    /// Number of bytes received from the implementation under test.
+    /// Number of bytes that the server has sent, including the requests that proxies have forwarded.
     pub(crate) received: u64,
     /// True if a process has started without a usable PMI_FD.
     pub(crate) unconnected: bool,
@@ -143,7 +143,7 @@ impl Conversation {
         self.refused.contains(&group)
     }
 
-    /// Returns the number of the group that the next line of a spawn request belongs to.
+    /// Returns the number of the group that the next lines of a spawn request belong to.
     pub(crate) fn next_group(&self) -> u32 {
         self.groups + u32::from(!self.spawn.open)
     }

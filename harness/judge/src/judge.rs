@@ -88,11 +88,9 @@ pub struct Judge {
     history: HistoryReader,
     conversation: Conversation,
     program: ProgramState,
-    /// The calls of a library under test.
     library: LibraryJudge,
-    /// The monitors' findings.
     monitor_findings: Vec<Finding>,
-    /// Findings of the scenario's own expectations.
+    /// Findings about expectations of the scenario that were not met.
     scenario_findings: Vec<Finding>,
     expectation: Option<Expectation>,
     expectation_state: ExpectationState,
@@ -101,7 +99,7 @@ pub struct Judge {
     silence: Option<(SilenceProof, Duration)>,
     /// The processes whose requests the server had not read when the silence was reported.
     not_read: BTreeSet<Proc>,
-    /// The number of the last event that is not an expectation or another note by the runner.
+    /// The number of the last event other than expectations and similar notes by the runner.
     seq: u64,
     line: usize,
     hung: bool,
@@ -111,7 +109,7 @@ pub struct Judge {
     unreached: Vec<usize>,
 }
 
-/// Formats a line for a finding.
+/// Quotes the start of a line, and adds the length of the line if it is cut.
 fn format_line(line: &[u8]) -> String {
     let cut = &line[..line.len().min(MAX_SHOWN_BYTES)];
     match line.len() - cut.len() {
@@ -128,7 +126,6 @@ const RANK_REQUIREMENTS: [&str; 2] = [ids::RFC13_ENV_PMI_RANK, ids::PMI_PORT_RAN
 /// Requirements about the size that a process received.
 const SIZE_REQUIREMENTS: [&str; 2] = [ids::RFC13_ENV_PMI_SIZE, ids::PMI_PORT_SIZE];
 
-/// Formats arguments, each within quotes.
 fn quote_each(args: &[Bytes]) -> String {
     args.iter().map(|arg| quote_bytes(&arg.0)).collect::<Vec<_>>().join(" ")
 }
@@ -184,7 +181,8 @@ impl Judge {
             if self.party == PartyKind::Library && !library::attribute_to_library(&mut finding, event) {
                 continue;
             }
-            // The limit applies to each party, so that the harness's deliberate violations do not displace findings against the other side.
+            // Each party has a limit of its own, so that the harness's deliberate violations do not displace findings against the
+            // implementation.
             if self.count_monitor_findings(finding.party) < MAX_FINDINGS_PER_PARTY {
                 self.monitor_findings.push(finding);
             }
@@ -273,12 +271,12 @@ impl Judge {
         self.monitor_findings.iter().filter(|f| f.party == party).count()
     }
 
-    /// Returns whether the server starts far more processes than requested, as the monitor has reported.
+    /// Returns whether the monitor has reported that the server starts far more processes than requested.
     pub fn starts_too_many(&self) -> bool {
         self.monitor.starts_too_many()
     }
 
-    /// Returns the number of bytes received from the other side.
+    /// Returns the number of bytes that the server or the library under test has sent.
     pub fn received(&self) -> u64 {
         self.conversation.received + self.library.received
     }
@@ -308,17 +306,17 @@ impl Judge {
         self.hung
     }
 
-    /// Returns whether at least one process lacks a usable connection, as the monitor has reported.
+    /// Returns whether a process has started without a usable connection.
     pub fn lacks_connection(&self) -> bool {
         self.conversation.unconnected
     }
 
-    /// Returns the known number of processes in a group; 0 for a group that no spawn request has started.
+    /// Returns the expected number of processes in a group; 0 for a group that no spawn request has requested.
     pub fn size(&self, group: u32) -> u32 {
         self.conversation.size(group)
     }
 
-    /// Returns how the process manager has placed the first group, if that differs from the request.
+    /// Returns a description of the first group's placement on nodes, if the placement differs from the request.
     pub fn other_placement(&self) -> Option<String> {
         self.monitor.other_placement()
     }
@@ -328,7 +326,8 @@ impl Judge {
         self.conversation.find(p)?.env.get("PMI_JOBID").map(|id| id.as_bytes())
     }
 
-    /// Returns whether the steps of a process are skipped, because its spawn was refused or its connection ended as a step allowed.
+    /// Returns whether the remaining steps of a process are skipped: because its spawn was refused, or because its connection ended as a
+    /// step allowed.
     pub fn is_over(&self, p: Proc) -> bool {
         self.is_refused(p.group)
             || self.library.is_over(p)
@@ -350,7 +349,7 @@ impl Judge {
         self.is_closed(p) || self.conversation.find(p).is_some_and(|link| !link.lines.is_empty())
     }
 
-    /// Removes and returns the next message of a process that no step has consumed.
+    /// Removes and returns the first message of a process that no step has consumed yet.
     pub fn take_message(&mut self, p: Proc) -> Option<ReceivedMessage> {
         self.conversation.link(p).take()
     }
@@ -363,7 +362,7 @@ impl Judge {
         all
     }
 
-    /// Returns the number of the group to which the next lines of a spawn request belong.
+    /// Returns the number of the group that the next lines of a spawn request belong to.
     pub fn next_group(&self) -> u32 {
         self.conversation.next_group()
     }
@@ -498,8 +497,8 @@ impl Judge {
             if self.expectation_state == ExpectationState::Broken
                 && matches!(&expectation.kind, ExpectationKind::Returns { code, .. } if !code.matches(0))
             {
-                // The call should have failed on this response, so findings about later messages from this process are consequences. A
-                // message in a version other than the agreed one shows why the call has not failed.
+                // The call should have failed on the last response, so findings about later messages from this process are consequences. A
+                // finding about a wrong version is kept, because it shows why the call did not fail.
                 let answered = self.library.answered_at(p);
                 let is_cause = |f: &Finding| f.requirement == ids::RFC13_INIT_HIGHEST_MUTUAL;
                 self.monitor_findings.retain(|f| f.proc != Some(p) || f.seq <= answered || is_cause(f));
@@ -508,7 +507,7 @@ impl Judge {
         }
         let cites = expectation.cites.as_str();
         if let Some(unended) = self.incomplete_message(p, &expectation.kind) {
-            // Report at the event that shows the silence, after the monitor has reported.
+            // This is reported at the event that shows the silence, so that the monitor reports first.
             if unanswered {
                 self.hung |= expectation.kind != ExpectationKind::Silence;
                 self.report_broken(Some(p), unended.rule, unended.expected, unended.seen.text);
@@ -524,7 +523,7 @@ impl Judge {
                     }
                     Err(Mismatch(what)) => {
                         self.find_mismatch(p, cites, format!("{} ({what})", pattern.shown), &line);
-                        // A refused spawn starts no process group, so the missing processes are not a second finding.
+                        // A refused spawn starts no process group, so the missing processes must not cause a second finding.
                         self.conversation.consume(&line);
                         // The following steps are judged as if the value had been right, so that one wrong value does not hide other
                         // errors. A proxy's request is an exception: with a wrong value it is a different request, for which the scenario
@@ -828,7 +827,7 @@ impl Judge {
         }
     }
 
-    /// Handles a required message that is missing.
+    /// Reports a missing message, unless the message may still come or a different finding explains why it is missing.
     fn report_missing_message(
         &mut self,
         p: Proc,
@@ -839,7 +838,7 @@ impl Judge {
     ) {
         match next {
             StepInput::End => self.report_broken(Some(p), cites, expected, CONNECTION_END),
-            // A process of the group received a wrong rank or size. This explains why no step has sent a request from this process.
+            // A process of the group received a wrong rank or size, which explains why this process has sent no request.
             StepInput::Silence(..)
                 if self.conversation.find(p).is_none_or(|link| !link.has_sent)
                     && [RANK_REQUIREMENTS, SIZE_REQUIREMENTS]
@@ -857,13 +856,12 @@ impl Judge {
         }
     }
 
-    /// Returns whether the monitor has reported that a process of a group breaks one of these requirements.
+    /// Returns whether the monitor has reported that one of these requirements was broken for a process of the group.
     fn has_group_finding(&self, group: u32, requirements: &[&str]) -> bool {
         let of_group = |f: &&Finding| f.proc.is_some_and(|of| of.group == group);
         self.monitor_findings.iter().filter(of_group).any(|f| requirements.contains(&f.requirement.as_str()))
     }
 
-    /// Reports that there was silence instead of the expected outcome.
     fn report_silence(
         &mut self,
         p: Option<Proc>,
@@ -876,8 +874,8 @@ impl Judge {
         self.report_broken(p, cites, expected, self.describe_silence(proof, waited));
     }
 
-    /// Returns the requirement that a silence breaks. A request that was not read, or was not understood because it came in pieces, is the
-    /// cause, regardless of its operation.
+    /// Returns the requirement that a silence breaks. This is `cites`, unless the server has not read a request, or has received a request
+    /// in pieces: the silence then breaks the requirement about reading or about pieces.
     fn silence_requirement<'a>(&self, p: Option<Proc>, cites: &'a str) -> &'a str {
         let in_pieces = p.map_or(cites, |p| self.monitor.line_in_pieces_or(p, cites));
         self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)
@@ -940,9 +938,9 @@ impl Judge {
         self.report_broken_at(self.seq, p, cites, expected.into(), seen.into());
     }
 
-    /// Reports a finding unless the monitor has reported the same event. An advisory finding does not replace a binding finding: a refusal
-    /// that also lacks a thrid breaks both requirements. A missing response is an exception: only the monitor's finding is reported,
-    /// because the monitor knows which property of the request was unusual.
+    /// Reports a finding unless the monitor has reported the same event. An advisory finding of the monitor does not replace a binding
+    /// finding: a refusal that also lacks a thrid breaks both requirements. A missing response is an exception: only the monitor's finding
+    /// is reported, because the monitor knows which property of the request was unusual.
     fn report_broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.expectation_state = ExpectationState::Broken;
         let is_reported_by = |f: &Finding| {
@@ -991,7 +989,7 @@ enum StepInput {
     Open,
 }
 
-/// Returns whether a finding is about the form of a response and not about its content.
+/// Returns true if a finding is about the form of a response and not about its content.
 fn is_about_form(finding: &Finding) -> bool {
     let id = &finding.requirement;
     id == ids::RFC13_WIRE_TUPLES || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
@@ -1002,8 +1000,8 @@ fn valid_outcomes(choices: &[Choice]) -> String {
     format_choices(choices, |choice| choice.grade != Grade::Fail)
 }
 
-/// Lists the outcomes that break no requirement. If the message is unreadable, or has the right command but a wrong field, the reason is
-/// added.
+/// Describes the outcomes that break no requirement. Adds a reason if the received message is unreadable, or has the right command but a
+/// wrong field.
 fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
     let reason = choices.iter().filter(|choice| choice.grade != Grade::Fail).find_map(|choice| {
         let ExpectationKind::Message(pattern) = &choice.kind else { return None };
@@ -1318,7 +1316,7 @@ mod tests {
     }
 
     #[test]
-    fn mismatch_of_alternatives_keeps_the_reason() {
+    fn mismatch_with_all_outcomes_states_the_reason() {
         let refused = (Grade::Pass, answer("cmd=get_result rc=fail"));
         let found = |choices: &[(Grade, ExpectationKind)], line: &str| {
             // After an unreadable response, only the scenario can report the next response.

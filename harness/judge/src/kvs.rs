@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::observation::PRINTABLE_LIMIT;
 
-/// The pseudo rank of pairs that the spawn request of the process group contains.
+/// The pseudo rank of pairs that come from the process group's spawn request.
 pub(crate) const PREPUT: u32 = u32::MAX;
 
 /// A put of a key.
@@ -20,13 +20,13 @@ pub(crate) struct KvsPut {
     acknowledged: Option<u64>,
 }
 
-/// The puts that a process must see in addition to the puts before a barrier of the whole group. For each rank, the map contains a count of
-/// acknowledgements: the rank's puts whose number is lower must be visible.
+/// The puts that a process must see in addition to the puts before a barrier of the whole group. For each rank, the map contains a limit:
+/// the rank's puts whose number in `acknowledged` is lower must be visible.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct KnownPuts(BTreeMap<u32, u64>);
 
 impl KnownPuts {
-    /// Adds all puts of this rank that have been acknowledged so far.
+    /// Adds all puts of a rank that have been acknowledged so far.
     pub(crate) fn add_all(&mut self, rank: u32, kvs: &Kvs) {
         self.0.insert(rank, kvs.acknowledged);
     }
@@ -65,7 +65,6 @@ impl Kvs {
         self.puts.contains_key(key)
     }
 
-    /// Returns the puts of a key.
     pub(crate) fn puts(&self, key: &[u8]) -> &[KvsPut] {
         self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
     }
@@ -75,7 +74,7 @@ impl Kvs {
         self.puts.keys().filter(|put| put.len() > key.len() && put.starts_with(key)).map(Vec::len).min()
     }
 
-    /// Records that the server has accepted a put by this rank.
+    /// Records that the server has accepted a put by the rank `by`.
     pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], by: u32) {
         let number = self.acknowledged;
         if let Some(at) = self.find_unacknowledged(key, value, by)
@@ -86,7 +85,7 @@ impl Kvs {
         }
     }
 
-    /// Returns whether a process that must see the puts in `known` must find the key.
+    /// Returns whether the key was put by one of the puts in `known`.
     pub(crate) fn is_known(&self, key: &[u8], known: &KnownPuts) -> bool {
         let before = |rank: u32| known.0.get(&rank).copied().unwrap_or(0);
         self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.rank)))
@@ -109,7 +108,7 @@ impl Kvs {
         self.puts(key).iter().position(is_it)
     }
 
-    /// Returns a put that a process must see after it has left `left` barriers.
+    /// Returns a put of the key that a process must see after the process has left `left` barriers.
     pub(crate) fn find_due(&self, key: &[u8], left: u64) -> Option<&KvsPut> {
         let is_due = |put: &&KvsPut| put.acknowledged.is_some() && (put.rank == PREPUT || put.entered < left);
         self.puts(key).iter().find(is_due)

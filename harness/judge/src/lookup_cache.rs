@@ -19,7 +19,6 @@ impl<K, V> Default for LookupCache<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> LookupCache<K, V> {
-    /// Returns the value of a key.
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         let place = match self.last {
             Some((last, place)) if last == key => place,
@@ -51,7 +50,6 @@ impl<K: Copy + Eq + Hash, V> LookupCache<K, V> {
         self.values.iter()
     }
 
-    /// Returns the number of pairs.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }

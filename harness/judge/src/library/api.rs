@@ -92,7 +92,6 @@ impl CallResult {
 }
 
 impl OutputValue {
-    /// Returns the value of an integer that was set.
     fn number(&self) -> Option<i32> {
         match self {
             Self::Int(number) => *number,
@@ -131,13 +130,10 @@ pub(crate) const CALLER_REQUIREMENTS: &[&str] = &[
 /// A requirement that a call breaks.
 #[derive(Debug)]
 pub(crate) struct ApiViolation {
-    /// Id of the requirement.
     pub(crate) requirement: &'static str,
-    /// The highest severity of the finding.
+    /// The highest severity of the finding, if it is limited.
     pub(crate) at_most: Option<Severity>,
-    /// The behaviour that the requirement demands.
     pub(crate) expected: String,
-    /// The observed behaviour.
     pub(crate) seen: String,
 }
 
@@ -150,7 +146,8 @@ fn violation(
 }
 
 impl PendingCall {
-    /// Returns whether the caller passed a length of 0 for this buffer. In PMI-1, that is a caller error that the library must report.
+    /// Returns whether the caller of a PMI-2 function passed a length of 0 or less for this buffer. In PMI-1, the library must report such
+    /// a length as an error of the caller.
     fn has_empty_buffer(&self, out: &str) -> bool {
         let place =
             self.arguments.iter().position(|a| matches!(a, CallArgument::Out(name, _) if name == out));

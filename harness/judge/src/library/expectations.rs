@@ -107,7 +107,6 @@ impl LibraryJudge {
         ExpectationState::Broken
     }
 
-    /// Returns the next request that waits for the scenario.
     fn next_input(&mut self, p: Proc, silence: SilenceEvidence) -> CallInput {
         let process = self.process(p);
         match process.held_requests.pop_front() {
@@ -285,7 +284,7 @@ impl LibraryJudge {
         }
     }
 
-    /// Handles the end of a process. The process's remaining steps are skipped, and its end is reported once.
+    /// Reports the end of a process, unless the end was reported before or was to be expected. The process's remaining steps are skipped.
     fn report_end(&mut self, p: Proc, cites: &str) -> ExpectationState {
         let process = self.process(p);
         let (Some(exit), Some(end)) = (process.exit, process.end()) else { return ExpectationState::Pending };

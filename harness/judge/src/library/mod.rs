@@ -50,7 +50,7 @@ enum ReceivedInCall {
 struct LibraryProcess {
     /// True if the runner started the process, rather than a process manager.
     started: bool,
-    /// The outcome of loading the library: `None` before that, `Some(None)` for success, or the error.
+    /// The outcome of loading the library: `None` if it is unknown, `Some(None)` if the library was loaded, otherwise the error.
     loaded: Option<Option<String>>,
     call: Option<PendingCall>,
     /// True if the process's requests wait until the scenario expects them.
@@ -60,10 +60,9 @@ struct LibraryProcess {
     missing: Option<String>,
     /// The number of barriers that the process has entered.
     barriers: u32,
-    /// True if the current call has requested the barrier.
+    /// True if the process has requested a barrier in the current call.
     in_barrier: bool,
     requests: RequestAssembler,
-    /// The framing of the process's connection.
     framing: Framing,
     partial_request: Vec<u8>,
     has_partial_response: bool,
@@ -80,11 +79,9 @@ struct LibraryProcess {
     /// The first function that succeeded although the connection had ended before the response to its request, and the command of the
     /// request.
     unanswered_success: Option<(&'static str, &'static str)>,
-    /// True if the harness has broken the protocol, so the process may end.
+    /// True if the harness has broken the protocol. The process may then end.
     harness_broke_protocol: bool,
-    /// True if the connection has ended.
     closed: bool,
-    /// True if the harness has closed the connection.
     closed_by_harness: bool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
@@ -103,12 +100,11 @@ impl LibraryProcess {
         self.call.is_some() && self.returned.is_none() && self.missing.is_none() && self.exit.is_none()
     }
 
-    /// Returns the function that the process is executing.
     fn function(&self) -> Option<&'static Function> {
         self.call.as_ref().map(|call| call.function)
     }
 
-    /// Returns the exit status or signal in words, if the process has ended.
+    /// Describes the exit status or signal, if the process has ended.
     fn end(&self) -> Option<String> {
         let seen = |exit: Exit| {
             if self.has_unknown_exit { "exit status unknown".to_owned() } else { exit.to_string() }
@@ -355,7 +351,7 @@ impl LibraryJudge {
         // A process that has requested the barrier counts as having entered it, regardless of the response.
     }
 
-    /// Reports that a process has left a barrier before all processes have entered it.
+    /// Reports a process that has left a barrier if another process has not entered it.
     fn left_barrier(&mut self, p: Proc) {
         let entered = |p: Proc| self.processes.get(&p).map_or(0, |process| process.barriers);
         let missing = (0..self.ranks).find(|rank| entered(Proc { rank: *rank, ..p }) < entered(p));

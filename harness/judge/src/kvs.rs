@@ -85,7 +85,7 @@ impl Kvs {
         }
     }
 
-    /// Returns whether the key was put by one of the puts in `known`.
+    /// Returns whether `known` contains a put of the key.
     pub(crate) fn is_known(&self, key: &[u8], known: &KnownPuts) -> bool {
         let before = |rank: u32| known.0.get(&rank).copied().unwrap_or(0);
         self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.rank)))

@@ -1,4 +1,4 @@
-//! The numbers and names that a process manager provides: limits, the universe, the name of the keyval space, and node attributes.
+//! The values that a process manager provides: limits, the universe size, the name of the keyval space, and node attributes.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use crate::observation::ObservationText;
 
 const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
-/// Returns the names of the result fields, if the response lacks all of them.
+/// If a response lacks all of its result fields, returns their names.
 fn missing(message: &Decoded<'_>) -> Option<String> {
     let fields = message.exchange().filter(|_| message.lacks_results())?.results;
     let keys: Vec<&str> = fields.iter().map(|field| field.key).collect();
@@ -24,7 +24,7 @@ fn missing(message: &Decoded<'_>) -> Option<String> {
 }
 
 impl Monitor {
-    /// Judges the success and the fields of a response to a request that changes nothing.
+    /// Judges the response to a request that changes nothing: whether it reports success, and whether its fields are complete.
     pub(super) fn plain_answered(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let Some(op) = op else { return };
         let ok = message.is_success();
@@ -34,7 +34,7 @@ impl Monitor {
         match op {
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may not know the number.
             Operation::Universe | Operation::Appnum if !ok => return,
-            // The draft lets a server refuse any spawn, and does not specify whether a server returns values of another job.
+            // The draft lets a server refuse any spawn. It does not specify whether a server returns values of another job.
             Operation::Spawn | Operation::Get => return,
             Operation::Kvsname if ok => {
                 if let Some(name) = message.field("kvsname") {
@@ -93,7 +93,7 @@ impl Monitor {
         };
         let is_shared = is_of_others(name);
         if first != name && is_of_others(&first) {
-            // The first name belongs to another group. This has already been reported.
+            // The group's first name belongs to another group, which has already been reported.
             self.group(p.group).names[index] = Some(name.to_vec());
         } else if first != name {
             let (key, whole) = message.framing.pick([("kvsname", "group"), ("jobid", "job")]);
@@ -121,7 +121,7 @@ impl Monitor {
         self.groups.get(&p.group).is_some_and(|group| group.node_attributes.contains(&node))
     }
 
-    /// Records a put or get of a node attribute. All other requests that reach this function leave the state unchanged.
+    /// Records a put or get of a node attribute. Other requests do not change the state.
     pub(super) fn attribute_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned).unwrap_or_default();
         match message.exchange().map_or("", |row| row.operation) {
@@ -162,8 +162,7 @@ impl Monitor {
         }
     }
 
-    /// Judges the response to a get of a node attribute. `wait` is the requirement that a response without a value breaks. `existed` is
-    /// true if the attribute was stored before the request.
+    /// Judges the response to a get of a node attribute. `wait` and `existed` are described at [`RequestDetail::GetNode`].
     pub(super) fn node_get_answered(
         &mut self,
         p: Proc,

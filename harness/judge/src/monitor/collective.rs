@@ -1,4 +1,4 @@
-//! Barriers of the whole process group: the order in which processes enter and leave them.
+//! Barriers of the whole process group: the order in which the processes enter and leave a barrier.
 
 use pmi_scenario::ids::rules;
 use pmi_wire::{Decoded, Framing, Proc};
@@ -19,8 +19,8 @@ impl Monitor {
         RequestDetail::Barrier((message.framing == Framing::Frames).then_some(rank.barriers_entered))
     }
 
-    /// Records a barrier or finalize request from a process that may be in a barrier. In the PMI-2 draft, only one thread sends a fence,
-    /// and finalize is the last request. The draft does not define a second fence or a finalize during a fence.
+    /// Records a barrier or finalize request from a process that may still be in a barrier. In the PMI-2 draft, only one thread sends a
+    /// fence, and finalize is the last request. The draft does not define a second fence or a finalize during a fence.
     pub(super) fn request_in_barrier(&mut self, p: Proc) {
         if self.rank(p).pending.iter().any(|pending| matches!(pending.detail, RequestDetail::Barrier(_))) {
             self.irregular_sent(p);

@@ -1,4 +1,4 @@
-//! The environment of a new process, and the messages through which it receives its connection and rank.
+//! The environment of a new process, and the messages that give the process its connection and its rank.
 
 use super::state::{Monitor, SingletonState};
 use crate::event::Bytes;
@@ -105,7 +105,7 @@ impl Monitor {
         // A process may have a connection even if its environment contains none of the variables.
         self.wire_offered = Some(self.wire_offered.unwrap_or_default() || bad_fd.is_none() || has_variable);
         if bad_fd.is_none() && !has_variable {
-            // This process was offered nothing, so it has to request a process manager itself.
+            // Nothing was offered to this process, so it has to request a process manager itself.
             return;
         }
         if env("PMI_FD").is_none()

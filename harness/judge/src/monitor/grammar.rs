@@ -15,7 +15,7 @@ use crate::bytes::LINE_LIMIT;
 use crate::finding::PartyKind;
 use crate::observation::ObservationText;
 
-/// The requirement about empty values. The draft does not say whether a value may be empty, and some servers reject empty values.
+/// The requirement about empty values. The draft does not say whether a value may be empty, and some servers reject an empty value.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
 
 /// Returns true if a request has no unknown keys. In a spawn request, the numbered keys must also agree with the counts.
@@ -90,7 +90,6 @@ pub(super) fn spawn_rule(fault: &SpawnErrorKind) -> &'static str {
     }
 }
 
-/// Returns the grammar rule that a value in a response breaks.
 fn value_rule(key: &str, expected: Rule) -> &'static str {
     match key {
         "errcodes" => ids::RFC13_ABNF_INTLIST,
@@ -110,7 +109,7 @@ fn key_at(line: &[u8], at: usize) -> Option<&[u8]> {
     Some(&before[start..start + end])
 }
 
-/// Returns true if a parser that ignores a CR before the newline and accepts all bytes can read the response.
+/// Returns true if a lenient parser can read the response: one that ignores a CR before the newline and accepts all bytes.
 pub(crate) fn is_readable_leniently(message: &Decoded<'_>) -> bool {
     let line = message.text.strip_suffix(b"\r").unwrap_or(message.text);
     let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };
@@ -191,14 +190,14 @@ impl Monitor {
             }
             Framing::Frames => {
                 let expected = format!("a PMI-2 request, but {error}");
-                // A process is not at fault if it merely repeats an unusable PMI_RANK.
+                // A process that merely repeats the unusable PMI_RANK of its environment is not at fault.
                 let given = self.rank(p).rank_variable.as_deref().map(str::as_bytes);
                 let is_given = matches!(error, DecodeError::BadValue { key: "pmirank", .. })
                     && message.raw("pmirank") == given;
                 if !is_given {
                     self.client_error(p, frame_request_rule(error), expected, seen);
                 }
-                // The draft does not define the server's response, if any.
+                // The draft does not say whether the server responds, or how.
                 self.lose_correlation(p, Unspecified::NotARequest);
                 // If the server aborts this job, it may also abort jobs that depend on it, such as a spawned job.
                 for group in self.groups.values_mut() {
@@ -258,7 +257,7 @@ impl Monitor {
             }
         };
         if matches!(error, DecodeError::Line(_)) {
-            // Bytes that the client should not have sent may be part of the response, as a value or in an error message.
+            // The response may repeat invalid bytes from the client, as a value or in an error message.
             if self.state_unknown(p) {
                 self.rank(p).pending.pop_front();
                 return;
@@ -295,8 +294,8 @@ impl Monitor {
         self.server_error(p, requirement, expected, ObservationText::message(message.text));
     }
 
-    /// Returns true if the draft allows this message before the response to a pending request. It allows a challenge before the response to
-    /// fullinit, and pairs before the response to kvs-getall.
+    /// Returns true if the draft allows this message before the response to a pending request: a challenge before the response to fullinit,
+    /// or pairs before the response to kvs-getall.
     fn is_expected_part(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.command() == Some(name.as_bytes()))
         else {

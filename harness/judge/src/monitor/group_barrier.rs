@@ -10,7 +10,8 @@ use super::unspecified::Unspecified;
 use crate::observation::{ObservationKind, ObservationText, quote_bytes};
 
 impl MonitoredGroup {
-    /// Returns the node of each rank: as the processes have reported it, or else as the server's mapping states it, or else as requested.
+    /// Returns the node of each rank: the reported node if all processes have reported one, otherwise the node in the server's mapping,
+    /// otherwise the requested node.
     fn node_of_ranks(&self) -> Vec<u32> {
         // Only PMI-1.2 has barriers over part of a group, so the mapping that was sent over lines applies.
         let in_mapping = || match MappingForm::classify(self.mappings[Framing::Lines as usize].as_deref()?) {
@@ -23,7 +24,7 @@ impl MonitoredGroup {
         reported.or_else(in_mapping).unwrap_or_else(|| place(self.size, self.nodes))
     }
 
-    /// Returns the members of this barrier that have entered it fewer than `round` times.
+    /// Returns the members of a barrier that have entered the barrier fewer than `round` times.
     fn members_missing(&self, name: &GroupBarrierName, round: u64) -> Vec<u32> {
         let entered = |rank: &u32| {
             self.group_barriers.get(name).map_or(0, |part| GroupBarrierLog::times(&part.entered, *rank))
@@ -31,8 +32,7 @@ impl MonitoredGroup {
         name.members.iter().copied().filter(|rank| entered(rank) < round).collect()
     }
 
-    /// Returns true if a member of this barrier has finalized or ended. In that case, the barrier may fail, or the server may abort the
-    /// program.
+    /// Returns true if a member of a barrier has finalized or ended. The barrier may then fail, or the server may abort the program.
     fn has_lost_member(&self, name: &GroupBarrierName) -> bool {
         let left_for_good = |rank: &u32| self.ranks.get(*rank).is_some_and(|r| r.finalized || r.is_gone);
         name.members.iter().any(left_for_good)
@@ -40,8 +40,8 @@ impl MonitoredGroup {
 }
 
 impl Monitor {
-    /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version, but received 1.2 in the response,
-    /// uses it from its first group barrier on.
+    /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version, but received 1.2 in the response, uses
+    /// 1.2 from its first group barrier on.
     pub(super) fn uses_group_barriers(&mut self, p: Proc) -> bool {
         let rank = self.rank(p);
         if rank.answered_version.is_some_and(Version::has_group_barriers) {
@@ -50,7 +50,7 @@ impl Monitor {
         rank.has_group_barriers()
     }
 
-    /// Judges a barrier request that names a group. Returns false if PMI-1.2 was not negotiated, so the request is a barrier of the whole
+    /// Judges a barrier request that names a group. Returns false if PMI-1.2 was not negotiated: the request is then a barrier of the whole
     /// group.
     pub(super) fn group_barrier_requested(
         &mut self,
@@ -137,8 +137,8 @@ impl Monitor {
         self.rank(p).open_barriers.push(name);
     }
 
-    /// Checks that a process does not enter the barrier of the whole group while it is in another barrier with the tag 0. The barrier of
-    /// the whole group has this tag as well. Before PMI-1.2, any request within a barrier already breaks lock-step.
+    /// Checks that a process does not enter the barrier of the whole group, whose tag is 0, while it is in another barrier with this tag.
+    /// Before PMI-1.2, any request within a barrier breaks lock-step, which is reported elsewhere.
     pub(super) fn plain_barrier_entered(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
@@ -172,7 +172,7 @@ impl Monitor {
                 let mut tags: Vec<String> =
                     rank.open_barriers.iter().map(|open| open.tag.to_string()).collect();
                 tags.extend(plain.then(|| "0".to_owned()));
-                // If only one barrier is open, the response must be for that barrier, and only the wrong tag is reported.
+                // If only one barrier is open, the response is taken as the response to that barrier, and only its wrong tag is reported.
                 let one = (tags.len() == 1).then(|| rank.open_barriers.pop()).flatten();
                 if !self.state_unknown(p) {
                     let expected =
@@ -218,9 +218,9 @@ impl Monitor {
         }
     }
 
-    /// Reports a missing response to a process that is in group barriers. If a request of a different kind is pending, its response is
-    /// missing, and the function returns true. Otherwise, the release from a barrier may be missing. This is reported for a barrier that
-    /// all members have entered or, if the connection has ended, for a barrier that has lost no member.
+    /// Reports a missing response to a process that is in group barriers. If a request of a different kind is pending, reports that its
+    /// response is missing, and returns true. Otherwise, reports a barrier that all members have entered or, if the connection has ended, a
+    /// barrier that has lost no member.
     pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: ObservationKind) -> bool {
         if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open_barriers.is_empty() {
             return false;
@@ -267,7 +267,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that is broken if a barrier does not open. The requirement depends on the unusual property of the barrier.
+    /// Returns the requirement that is broken if a barrier does not open. The requirement depends on what is unusual about the barrier.
     fn stuck_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let group = self.groups.get(&p.group);
         let rank = group.and_then(|g| g.ranks.get(p.rank));
@@ -284,8 +284,8 @@ impl Monitor {
         }
     }
 
-    /// Moves the request that a response to `op` answers to the front of the pending requests. In PMI-1.2, a process that is in a barrier
-    /// may send other requests, and these are answered before the barrier ends.
+    /// Prepares for a response to `op`: moves the request that it answers to the front of the pending requests. In PMI-1.2, a process that
+    /// is in a barrier may send other requests, which are answered before the barrier ends.
     pub(super) fn move_to_front(&mut self, p: Proc, op: Operation) {
         let rank = self.rank(p);
         if !rank.has_group_barriers() {
@@ -299,7 +299,7 @@ impl Monitor {
         }
     }
 
-    /// Returns true if a pending request must be answered before the process may send this request.
+    /// Returns true if an earlier request must be answered before the process may send a request for `op`.
     pub(super) fn must_wait(&mut self, p: Proc, op: Option<Operation>) -> bool {
         let rank = self.rank(p);
         let blocks = matches!(op, Some(Operation::Spawn | Operation::Finalize));
@@ -309,8 +309,8 @@ impl Monitor {
         rank.pending.iter().any(|pending| pending.op != Some(Operation::Barrier))
     }
 
-    /// Reports that a process did not receive a value that it must see. It must see the value because it has left a group barrier that the
-    /// putting process entered.
+    /// Reports that a process did not receive a value that it must see, because it has left a group barrier that the putting process
+    /// entered after the put.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
         let expected =
             format!("the value of {}, which a process of the group had put before", quote_bytes(key));

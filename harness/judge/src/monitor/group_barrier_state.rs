@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::kvs::KnownPuts;
 
-/// The identity of a barrier: its notation, its members and its tag. Barriers with the same members in different notations are distinct.
+/// The identity of a barrier: the notation of its members, the members, and the tag. Barriers with the same members in different notations
+/// are distinct.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupBarrierName {
     pub(super) kind: GroupBarrierKind,
@@ -23,9 +24,9 @@ pub(super) enum GroupBarrierKind {
 /// The history of a barrier, which may be entered and left many times.
 #[derive(Debug, Default)]
 pub(super) struct GroupBarrierLog {
-    /// The number of times that each rank has entered the barrier.
+    /// For each rank, the number of times that the rank has entered the barrier.
     pub(super) entered: BTreeMap<u32, u64>,
-    /// The number of times that each rank has left the barrier.
+    /// For each rank, the number of times that the rank has left the barrier.
     pub(super) left: BTreeMap<u32, u64>,
     /// The puts that were known to the processes when they entered the barrier. Each process that leaves the barrier must see them.
     pub(super) known: KnownPuts,

@@ -16,13 +16,12 @@ use crate::finding::PartyKind;
 use crate::kvs::{PREPUT, is_ambiguous, strip_tuples};
 use crate::observation::{ObservationText, quote_bytes};
 
-/// Returns true if a key is also a field name of the protocol.
 fn is_protocol_word(key: &[u8]) -> bool {
     const WORDS: [&[u8]; 7] = [b"cmd", b"mcmd", b"rc", b"msg", b"kvsname", b"key", b"value"];
     WORDS.contains(&key)
 }
 
-/// Returns true if the pair is within the limits of every known server.
+/// Returns true if the lengths of the pair are within the limits of every known server.
 pub(super) fn is_within_common_limits(key: &[u8], value: &[u8]) -> bool {
     key.len() < KEY_MAX && value.len() < VALUE_MAX
 }
@@ -45,7 +44,7 @@ fn pair_rule(message: &Decoded<'_>, key: &[u8], value: &[u8], rule: [&'static st
     }
 }
 
-/// Returns the requirement that a server breaks by returning a value for `key` that is not among `values`.
+/// Returns the requirement that a server breaks if it returns a value for `key` that is not among `values`, the values that were put.
 pub(super) fn values_rule<'a>(
     message: &Decoded<'_>,
     key: &[u8],
@@ -67,7 +66,6 @@ pub(super) fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
 }
 
 impl Monitor {
-    /// Records a put.
     pub(super) fn put_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned);
         let (key, value) = (field("key").unwrap_or_default(), field("value").unwrap_or_default());
@@ -78,7 +76,7 @@ impl Monitor {
         RequestDetail::Put { key, value, valid }
     }
 
-    /// Records a put to a keyval space of RFC 13. Returns true if the server has no reason to refuse it.
+    /// Records a put to a keyval space of RFC 13. Returns true if the server has no reason to refuse the put.
     fn record_put(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
         let (known, maxes) = (self.group(p.group).names[0].clone(), self.rank(p).limits);
         let Some(known) = known else {
@@ -89,7 +87,7 @@ impl Monitor {
         if known != kvsname {
             let expected = "the kvsname that get_my_kvsname returned";
             self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, quote_bytes(kvsname));
-            // A server may ignore the kvsname and put the pair into the keyval space of the group.
+            // A server may ignore the wrong kvsname and put the pair into the keyval space of the group.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
             return false;
         }
@@ -127,13 +125,14 @@ impl Monitor {
         fits && ordinary
     }
 
-    /// Records a put to the keyval space of the job (PMI-2). Returns true if the server has no reason to refuse it.
+    /// Records a put to the keyval space of the job (PMI-2). Returns true if the server has no reason to refuse the put.
     fn put_to_job(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
         self.check_lengths(p, key, value);
         self.check_prefix(p, key);
         let entered = self.rank(p).barriers_entered;
         let group = self.group(p.group);
-        // Find a rank that received no value for the key and has already left a fence that the putting rank has not entered yet.
+        // This is a rank that received no value for the key, although it had already left a fence that the putting rank has not entered
+        // yet.
         let early = group.missed_gets.get(key).and_then(|misses| {
             misses
                 .iter()
@@ -180,7 +179,6 @@ impl Monitor {
         }
     }
 
-    /// Records a get.
     pub(super) fn get_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned);
         let (key, of, jobid) = (field("key").unwrap_or_default(), field("kvsname"), field("jobid"));
@@ -204,7 +202,7 @@ impl Monitor {
         }
     }
 
-    /// Compares a get with the name of the keyval space and the limits that the process received (RFC 13).
+    /// Checks that a get in RFC 13's form uses the name of the keyval space that the process received, and keeps the received limits.
     fn check_get(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
         let limits = self.rank(p).limits;
         let known = self.group(p.group).names[0].as_deref();
@@ -221,7 +219,7 @@ impl Monitor {
         }
     }
 
-    /// Judges the response to a put. `valid` is true if the server has no reason to refuse it.
+    /// Judges the response to a put. `valid` is true if the server has no reason to refuse the put.
     pub(super) fn put_answered(
         &mut self,
         p: Proc,
@@ -240,7 +238,7 @@ impl Monitor {
                 group.max_length_keys.insert(key.to_vec());
             }
             // The server may have understood an irregular put in a different way, so the pair need not exist. A pair with a reserved key is
-            // recorded all the same, because its loss is only a note.
+            // recorded all the same, because the loss of such a pair is only a note.
             if !is_irregular || key.starts_with(RESERVED_PREFIX) {
                 group.kvs.acknowledged(key, value, p.rank);
             }
@@ -266,8 +264,8 @@ impl Monitor {
         self.rank(p).limits.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
     }
 
-    /// Judges the response to a get of a key in the keyval space of the process. The process had left `barriers_left` barriers when it sent
-    /// the request.
+    /// Judges the response to a get of a key in the keyval space of the process. `barriers_left` is the number of barriers that the process
+    /// had left when it sent the request.
     pub(super) fn get_answered(
         &mut self,
         p: Proc,

@@ -23,16 +23,16 @@ pub(super) fn init_rule(offered: Version) -> &'static str {
     if offered > Version::V1_1 { ids::RFC13_INIT_HIGHEST_MUTUAL } else { ids::RFC13_ABNF_C_INIT }
 }
 
-/// Returns whether the rc of a response does not fit the int of the API. The standards set no bound, so a client may interpret it as
-/// success.
+/// Returns true if the rc of a response does not fit the int of the API. The standards set no bound, so a client may interpret such an rc
+/// as success.
 fn has_huge_rc(message: &Decoded<'_>) -> bool {
     message.rc().is_some_and(|rc| i32::try_from(rc).is_err())
 }
 
 impl Monitor {
     /// Judges the first request that a client sends after it has received bytes that are not a message. RFC 13, Error Handling: the client
-    /// closes the connection and aborts. Any request other than an abort shows that it does neither. A client whose lenient parser accepts
-    /// the bytes detects no error.
+    /// closes the connection and aborts. A client that sends a request other than an abort does neither. A client with a lenient parser may
+    /// accept the bytes; it detects no error.
     pub(super) fn after_error(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         if rank.received_garbage
@@ -47,7 +47,8 @@ impl Monitor {
         }
     }
 
-    /// Checks the order that applies to every request: init comes first, requests wait for responses, and nothing follows finalize.
+    /// Checks the order of requests: init comes first, each request waits for the response to the previous one, and nothing follows
+    /// finalize.
     pub(super) fn check_order(
         &mut self,
         p: Proc,
@@ -68,7 +69,6 @@ impl Monitor {
                 // A client that cannot finalize may abort.
                 let may_abort = is_abort && (rank.finalize_refused || rank.unreadable);
                 rank.init_sent |= is_init;
-                // A client that cannot continue may abort, even if the reason is the response to its init.
                 let finalized = rank.finalized && !may_abort;
                 ("init", joined || is_abort && sent, joined, finalized, waits_in_turn, !is_abort)
             }
@@ -102,7 +102,7 @@ impl Monitor {
         }
     }
 
-    /// Records that a client continues with a version above its offer. RFC 13 does not define this case.
+    /// Reports a client that continues after the server chose a version above the client's offer. RFC 13 does not define this case.
     fn version_used(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let goes_on = !matches!(op, Some(Operation::Init | Operation::Abort | Operation::Finalize));
         let rank = self.rank(p);
@@ -118,7 +118,7 @@ impl Monitor {
         }
     }
 
-    /// Records an offer of a version, or a PMI-2 fullinit.
+    /// Records a PMI-1 init or a PMI-2 fullinit.
     pub(super) fn init_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(offered) = message.version() {
             // RFC 13 sets no bound, but version numbers that exceed the API's int are not judged.
@@ -139,7 +139,6 @@ impl Monitor {
         RequestDetail::Fullinit { lacks_field: bare, has_wrong_rank: misled }
     }
 
-    /// Records a finalize.
     pub(super) fn finalize_requested(&mut self, p: Proc) -> RequestDetail {
         self.request_in_barrier(p);
         self.rank(p).finalized = true;
@@ -163,7 +162,7 @@ impl Monitor {
         (message.framing == Framing::Lines).then_some(RequestDetail::Plain)
     }
 
-    /// Judges the response to an offer of a version.
+    /// Judges the response to a PMI-1 init.
     pub(super) fn init_answered(&mut self, p: Proc, offered: Version, message: &Decoded<'_>) {
         let seen = || ObservationText::message(message.text);
         let (id, ok) = (ids::RFC13_INIT_VERSION_USED, message.is_success());
@@ -246,14 +245,14 @@ impl Monitor {
         }
     }
 
-    /// Returns true if another process of the group uses the other framing (lines or frames). RFC 13 does not mention this case.
+    /// Returns true if another process of the group uses a different framing (lines or frames). RFC 13 does not mention this case.
     pub(super) fn group_uses_other_protocol(&mut self, p: Proc) -> bool {
         let mut others = self.connections.iter().filter(|(other, _)| other.group == p.group);
         others.any(|(_, connection)| connection.framing() != self.framing(p))
     }
 
-    /// Judges the end of a client's connection. An incomplete message is not judged if the process was killed. The same applies if the
-    /// client closed its connection with unread bytes, because TCP then loses the rest of the message.
+    /// Judges the end of a client's connection. An incomplete message is not judged if the process was killed, nor if the client closed its
+    /// connection with unread bytes: TCP then loses the rest of the message.
     pub(super) fn client_ended(&mut self, p: Proc, by_itself: bool) {
         let rank = self.rank(p);
         let (joined, finalized, gone) =
@@ -287,7 +286,6 @@ impl Monitor {
         }
     }
 
-    /// Judges a connection that the server has closed.
     pub(super) fn closed_by_server(&mut self, p: Proc) {
         if self.rank(p).closed {
             return;

@@ -29,20 +29,21 @@ fn mapping_rule(value: &[u8], at: usize) -> &'static str {
 }
 
 impl Monitor {
-    /// Describes how the process manager has placed the first group, if it differs from the request.
+    /// Describes the first group's placement on nodes, if the placement differs from the request.
     pub fn other_placement(&self) -> Option<String> {
         let group = self.groups.get(&0)?;
         group.placement.difference(group.size, group.nodes)
     }
 
-    /// Judges the response to a request for the process mapping. In PMI-2, one requirement covers its form and its correctness.
+    /// Judges the response to a request for the process mapping. In PMI-2, a single requirement covers the form and the correctness of the
+    /// mapping.
     pub(super) fn mapping_answered(&mut self, p: Proc, message: &Decoded<'_>) {
         let seen = || ObservationText::message(message.text);
         let cite = |rule| message.framing.pick([rule, ids::PMI2_COMMON_JOBATTR_MAPPING]);
         let ok = message.outcome() == Some(ResponseOutcome::Success);
         let value = message.field("value");
         let size = self.group(p.group).size;
-        // RFC 13, Process Mapping: the key is reserved, so the state is unknown after a client has put it.
+        // RFC 13, Process Mapping: the key is reserved, so its value is unknown after a client has put the key.
         if self.group(p.group).kvs.contains(MAPPING_KEY) || self.state_unknown(p) {
             return;
         }
@@ -94,8 +95,8 @@ impl Monitor {
         };
         let parents = self.group(p.group).parents;
         match mapping.expand(size) {
-            // If there is a single parent, a mapping of one rank need not be the parent's mapping: MPICH 4.0 also sends a mapping of one
-            // rank for a whole node.
+            // With a single parent, a mapping of one rank need not be the mapping of the parent: MPICH 4.0 sends such a mapping for a whole
+            // node, too.
             Err(TooFewRanks { covered }) if parents > 1 && covered == u64::from(parents) => {
                 let expected = format!("a mapping of the {size} ranks of the spawned group");
                 let seen = format!("{} covers the {covered} ranks of the spawning group", quote_bytes(value));

@@ -89,7 +89,7 @@ impl Monitor {
             EventKind::ClosedByClient { proc } => self.client_ended(*proc, true),
             EventKind::ClosedByServer { proc } => self.closed_by_server(*proc),
             EventKind::Ended { proc, ours: true } => self.client_ended(*proc, false),
-            // The end of the process also ends its connection, and either of the two events may come first.
+            // The connection of a process ends with the process, and either of the two events may come first.
             EventKind::Ended { proc, ours: false } => self.closed_by_server(*proc),
             EventKind::NoResponse { proc, .. } if proc.group == Proc::PROXY_GROUP => {}
             EventKind::NoResponse { proc, proof } => {
@@ -105,7 +105,7 @@ impl Monitor {
             EventKind::LeftUnread { proc } => self.rank(*proc).left_unread = true,
             // The runner now terminates these processes.
             EventKind::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
-            // From here on, the scenario may have caused the messages to the clients, so only the scenario judges them.
+            // From here on, the scenario may be the cause of any message to the clients, so only the scenario judges these messages.
             EventKind::ToProxy { scripted, .. } => self.upstream_scripted |= scripted,
             EventKind::ClosedByUpstream { .. } => self.upstream_scripted = true,
             EventKind::FromProxy { .. }

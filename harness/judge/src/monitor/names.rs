@@ -13,7 +13,8 @@ use crate::finding::PartyKind;
 use crate::observation::{ObservationText, quote_bytes};
 
 impl Monitor {
-    /// Records that a request about a name overlaps with another request, so a server may handle the two in any order.
+    /// Records a request about a name. If the request overlaps with a different request about the name, a server may handle the two in any
+    /// order.
     pub(super) fn name_requested(&mut self, request: &NameRequest) {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
         if ranks.any(|rank| rank.open_names().any(|open| open.conflicts_with(request))) {
@@ -24,7 +25,7 @@ impl Monitor {
     /// Judges the response to a request about a name.
     pub(super) fn name_answered(&mut self, p: Proc, request: NameRequest, message: &Decoded<'_>) {
         let ok = message.is_success();
-        // RFC 13 states only a SHOULD for reading a request in an unusual form. Only the scenario can judge it.
+        // For a request in an unusual form, RFC 13 states only a SHOULD, so only the scenario can judge the response.
         let is_irregular = self.is_irregular(p);
         match request {
             NameRequest::Lookup { name } if !is_irregular => self.name_found(p, &name, message),
@@ -43,7 +44,7 @@ impl Monitor {
                 if known {
                     self.unpublished.insert(name);
                 } else if message.framing == Framing::Lines && !self.state_unknown(p) {
-                    // RFC 13 does not specify whether this is an error: in both cases, the name is not published afterwards.
+                    // RFC 13 does not specify whether this is an error. After a success, too, the name is not published.
                     let expected = "an error, since the name is not published".to_owned();
                     let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
                     self.find(

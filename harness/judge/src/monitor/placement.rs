@@ -7,21 +7,21 @@ use pmi_wire::place;
 use crate::UnjudgedReason;
 use crate::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 
-/// The placement of a group, as far as its processes have reported it.
+/// The placement of a group's processes, as far as they have reported it.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
     /// The names of the nodes, in the order in which the processes reported them.
     names: Vec<String>,
     /// The node of each rank, as an index into `names`.
     nodes: BTreeMap<u32, usize>,
-    /// The smallest number of processes that share a node, as the process manager states it.
+    /// The smallest number of processes on a node that the process manager has stated.
     local_size: Option<u32>,
 }
 
 impl Placement {
     /// Records the environment of a process.
     pub(super) fn record<'a>(&mut self, rank: u32, get: impl Fn(&str) -> Option<&'a str>) {
-        // Within an allocation, a launcher may pass on the variables of its own environment. They are then equal for all processes.
+        // Within an allocation, a launcher may pass on the variables of its own environment, which are then equal for all processes.
         let name = Vec::from_iter(NODE_VARIABLES.iter().filter_map(|name| get(name))).join(" ");
         if !name.is_empty() {
             let node = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
@@ -34,8 +34,7 @@ impl Placement {
         self.local_size = [self.local_size, local_size].into_iter().flatten().min();
     }
 
-    /// Returns whether the names show that there are several nodes. Equal names do not prove that there is only one node, because a
-    /// launcher may pass on the variables of the node that it runs on.
+    /// Returns whether the names show that there are several nodes. Equal names do not prove that there is only one node.
     fn has_several(&self) -> bool {
         self.names.len() > 1
     }
@@ -67,7 +66,8 @@ impl Placement {
         }
         let size = mapping.len() as u32;
         let mapped = mapping.iter().collect::<BTreeSet<_>>().len() as u32;
-        // If a node has fewer processes than the group, the process manager has spread the processes itself, and the nodes are unknown.
+        // If a single node was requested, but a node has fewer processes than the group, the process manager has spread the processes
+        // itself, and the nodes are unknown.
         let is_unknown = nodes == 0 || nodes == 1 && self.local_size.is_some_and(|local| local < size);
         (!is_unknown && mapped != nodes).then(|| {
             let noun = |count: u32| if count == 1 { "node" } else { "nodes" };
@@ -76,7 +76,7 @@ impl Placement {
         })
     }
 
-    /// Describes how the process manager has placed `size` processes, if that differs from the requested number of nodes.
+    /// Describes the placement of `size` processes, if they are not on the requested number of nodes.
     pub(super) fn difference(&self, size: u32, nodes: u32) -> Option<String> {
         if !self.has_several() {
             let local = self.local_size.filter(|local| nodes <= 1 && *local < size)?;

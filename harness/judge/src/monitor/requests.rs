@@ -1,4 +1,4 @@
-//! The form of each request that arrives, and the operation that it requests.
+//! Reads the requests of clients, and passes each one to the judge of its operation.
 
 use std::borrow::Cow;
 
@@ -42,7 +42,7 @@ impl Monitor {
         if is_line && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }
-        // A server need not wait for the rest of a long request, even if it only knows the length from the header.
+        // A server need not wait for the rest of a long request, even if so far only the header shows the length.
         if length > MIN_LONG_REQUEST {
             self.irregular_sent(p);
         }
@@ -78,7 +78,7 @@ impl Monitor {
         }
     }
 
-    /// Drops pending requests in the other framing. They can no longer be answered after the negotiation.
+    /// Drops pending requests in the framing that was used before the negotiation, because they can no longer be answered.
     pub(super) fn settle_framing(&mut self, p: Proc, message: &Decoded<'_>) {
         let rank = self.rank(p);
         if rank.framing != message.framing {
@@ -107,7 +107,8 @@ impl Monitor {
             return;
         }
         if !is_canonical {
-            // RFC 13 states only a SHOULD for accepting a different order, extra spaces or unknown keys, so a refusal breaks no MUST.
+            // RFC 13 states only a SHOULD for accepting a different order of keys, extra spaces or unknown keys, so a refusal breaks no
+            // MUST.
             self.group(p.group).irregular_ranks.insert(p.rank);
             self.irregular = true;
         }
@@ -122,7 +123,7 @@ impl Monitor {
             // A server may fail to recognize the bytes as a message at all.
             self.irregular_sent(p);
         }
-        // Servers that read info may abort a job if its count is invalid.
+        // A server that reads info keys may abort the job if `infokeycount` is not a valid number.
         if message.raw("infokeycount").is_some() && message.number("infokeycount").is_none() {
             self.irregular_sent(p);
         }
@@ -145,7 +146,7 @@ impl Monitor {
             self.irregular = true;
             self.forget_state(p, Unspecified::AmbiguousRequest);
         }
-        // The draft does not define keys with other characters.
+        // The draft allows only certain characters in keys.
         if key.is_some_and(|key| !is_key(&key)) {
             self.irregular_sent(p);
         }
@@ -160,7 +161,7 @@ impl Monitor {
     }
 
     /// Judges whether a well-formed request may be sent now, and stores the request until it is answered. `needs` is the rule of the draft
-    /// that the request depends on.
+    /// that the request depends on, if it depends on one.
     pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>, needs: Option<&'static str>) {
         let op = message.operation();
         let thrid = message.field("thrid").map(Cow::into_owned);

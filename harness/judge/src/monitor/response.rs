@@ -1,4 +1,4 @@
-//! Checks a response against the protocol table, to decide whether the input of a client was valid.
+//! Checks a response against the protocol table. An irregular response is invalid input for the client.
 
 use pmi_wire::grammar::{Rule, parse_bool, parse_int, parse_intlist};
 use pmi_wire::pmi2::VALUE_MAX;
@@ -6,8 +6,8 @@ use pmi_wire::protocol::{Field, common_results};
 use pmi_wire::{Decoded, Framing, ProcessMapping};
 
 /// Returns false if a response has a field that the protocol table does not allow, or lacks a required field. A client may react to an
-/// irregular response in any way. `is_pending` returns whether a request with this `thrid` is pending. Responses that cannot be read at all
-/// count as regular here, because the monitor reports them.
+/// irregular response in any way. `is_pending` tests whether a request with a given `thrid` is pending. Responses that cannot be read at
+/// all count as regular here, because the monitor reports them.
 pub(super) fn is_regular(message: &Decoded<'_>, is_pending: impl Fn(&[u8]) -> bool) -> bool {
     let framing = message.framing;
     let tuples: Vec<(&[u8], &[u8])> = message.tuples().map(|tuple| (tuple.key, tuple.value)).collect();
@@ -45,7 +45,6 @@ pub(super) fn is_regular(message: &Decoded<'_>, is_pending: impl Fn(&[u8]) -> bo
     tuples.iter().all(fits) && !tuples.iter().enumerate().any(repeats) && is_whole
 }
 
-/// Returns true if this key belongs to the field.
 fn is_of(field: &Field, key: &[u8]) -> bool {
     std::str::from_utf8(key).is_ok_and(|key| field.matches_key(key))
 }

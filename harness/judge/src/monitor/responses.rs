@@ -21,15 +21,15 @@ use crate::observation::{
     IncompleteMessage, NO_PROOF_SUFFIX, ObservationKind, ObservationText, not_read, quote_bytes,
 };
 
-/// Returns the requirement that a server breaks if it does not answer this PMI-1 request. `indices` is true if the reason may be the
-/// numbering of the arguments in a spawn request.
+/// Returns the requirement that a server breaks if it does not answer this PMI-1 request. `indices` is true if the server may have ignored
+/// a spawn request because of the numbering of its arguments.
 fn unanswered_duty(pending: &MonitoredRequest, indices: bool) -> Option<&'static str> {
     let empty = |program: &SpawnProgram| {
         let mut pairs = program.preput.iter().chain(&program.info);
         program.args.iter().any(|(_, arg)| arg.is_empty())
             || pairs.any(|(key, value)| key.is_empty() || value.is_empty())
     };
-    // An argument may be equal to the word that ends a spawn request.
+    // An argument may equal `endcmd`, the word that ends a spawn request.
     let ends = |program: &SpawnProgram| program.args.iter().any(|(_, arg)| arg == b"endcmd");
     Some(match &pending.detail {
         // RFC 13 contradicts itself on the form of these requests.
@@ -60,8 +60,8 @@ fn duty(op: Operation) -> &'static str {
 }
 
 impl Monitor {
-    /// Judges the messages that bytes from a server complete. They may include requests that the client sent after an offer of PMI-2,
-    /// because these can be read only after the offer is answered.
+    /// Judges the messages that bytes from a server complete. These may include requests that the client sent right after an offer of
+    /// PMI-2: they can be read only once the offer is answered.
     pub(super) fn server_wrote(&mut self, p: Proc, messages: &[CompletedMessage<'_>]) {
         (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
         let mut joined = false;
@@ -152,7 +152,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that a response breaks if no request is pending, and the text of the expectation. A partial request is not
+    /// Returns the requirement that a response breaks if no request is pending, and the expected behaviour. A partial request is not
     /// pending yet.
     pub(super) fn rule_without_request(&self, p: Proc) -> (&'static str, String) {
         let nothing_sent = self.connections.partial(p, Direction::ToServer).is_empty();
@@ -174,14 +174,14 @@ impl Monitor {
         let place = |op| rank.pending.iter().position(|pending| pending.op == op);
         let place = place(Some(op)).or_else(|| place(None));
         let pending = place.and_then(|i| rank.pending.remove(i));
-        // When no request is pending any longer, responses can be matched with requests again.
+        // Once no request is pending, responses can be matched with requests again.
         rank.lost_correlation = !rank.pending.is_empty();
         if let Some(pending) = pending.filter(|pending| pending.op.is_some()) {
             self.answered(p, pending, message);
         }
     }
 
-    /// Matches a response with its request. PMI-2 draft, thrid: a response answers the request of the same thread.
+    /// Matches a response with its request. PMI-2 draft, thrid: a response answers the request with the same `thrid`.
     fn answers_thread(&mut self, p: Proc, message: &Decoded<'_>) {
         let seen = || ObservationText::message(message.text);
         let (row, thrid) = (message.exchange().map(|row| row.request), message.field("thrid"));
@@ -237,10 +237,10 @@ impl Monitor {
                 self.fullinit_answered(p, id, misled, message);
             }
             RequestDetail::Put { key, value, valid } => self.put_answered(p, &key, &value, valid, message),
-            // The value of another keyval space is unknown.
+            // Values of other keyval spaces are unknown.
             RequestDetail::Get { of: Some(of), .. } if self.group(p.group).names[0].as_ref() != Some(&of) => {
             }
-            // The draft does not define PMI_process_mapping as a key: the mapping is an attribute of the job.
+            // In PMI-2, the mapping is an attribute of the job and not a key, so this applies only to PMI-1.
             RequestDetail::Get { key, of: Some(_), .. } if key == MAPPING_KEY => {
                 self.mapping_answered(p, message)
             }
@@ -285,7 +285,7 @@ impl Monitor {
         let Some(front) = self.find_rank(p).and_then(|rank| rank.pending.front()) else { return };
         let from_one =
             matches!(&front.detail, RequestDetail::Spawn(request) if has_one_based_arguments(request));
-        // A scenario that does not test the numbering uses the numbering that the server accepts.
+        // A scenario that does not test the numbering uses a numbering that the server accepts, so the numbering is not the reason.
         let id = ids::RFC13_SPAWN_ARG_INDICES;
         let is_tested = self.focus.as_ref().is_none_or(|focus| focus.iter().any(|tested| tested == id));
         let indices = is_tested && !self.accepts_argument_bases[usize::from(from_one)];
@@ -307,12 +307,12 @@ impl Monitor {
         let full = self.rank(p).follows_max_length_put
             || matches!(op, Operation::Put | Operation::Get | Operation::Barrier)
                 && self.concerns_max_length(p);
-        // Silence shows that the server did not join the pieces. If the server closed the connection, a pair of maximum length may be the
-        // reason instead.
+        // After a silence, the reason is that the server did not join the pieces. If the server closed the connection, a pair of the
+        // maximum length may be the reason instead.
         let id = if self.rank(p).split_write && !(closed && full) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
-            // The unusual property of this barrier is the keys that the manager must distribute before the barrier opens.
+            // This barrier is unusual because of the keys that the manager must distribute before the barrier opens.
             ids::RFC13_ABNF_WORD
         } else if full {
             MAX_LENGTH_REQUIREMENT
@@ -320,7 +320,7 @@ impl Monitor {
             // The server closed the connection, so it did not accept the bytes as a request.
             request_rule(op)
         } else if op == Operation::Barrier && self.rank(p).barriers_left > 0 {
-            // The process has left a barrier before.
+            // This is not the first barrier of the process.
             ids::RFC13_BARRIER_GENERIC
         } else {
             duty
@@ -341,7 +341,7 @@ impl Monitor {
         let others = self.groups.get(&p.group).into_iter().flat_map(|group| group.ranks.iter());
         let finalized = others.into_iter().any(|(other, r)| other != p.rank && r.finalized);
         let needs = match pending.detail {
-            // An empty jobid has a separate requirement, `rule`, so the requirement `EMPTY` does not apply.
+            // A get with an empty jobid has a requirement of its own, `rule`, so the requirement `EMPTY` does not apply.
             RequestDetail::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
             _ => pending.needs,
         };
@@ -363,7 +363,7 @@ impl Monitor {
         self.report_missing(p, requirement, None, expected, how);
     }
 
-    /// Returns true if a missing response to a PMI-2 request is allowed so far.
+    /// Returns true if a PMI-2 request need not be answered yet.
     fn may_be_late(&self, p: Proc, pending: &MonitoredRequest) -> bool {
         let entered = |number| {
             self.groups.get(&p.group).is_some_and(|group| group.all(|rank| rank.barriers_entered >= number))
@@ -381,8 +381,8 @@ impl Monitor {
         }
     }
 
-    /// Returns true if the oldest pending request is about a pair of the maximum length. For a barrier, any put in the group since the
-    /// previous barrier counts: a server that has not read a whole pair takes the rest as the next request.
+    /// Returns true if the oldest pending request is about a pair of the maximum length. For a barrier, any put of such a pair in the group
+    /// since the previous barrier counts.
     fn concerns_max_length(&mut self, p: Proc) -> bool {
         match self.rank(p).pending.front().map(|pending| &pending.detail) {
             Some(RequestDetail::Put { key, value, .. }) => {
@@ -397,8 +397,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that a server breaks if it does not understand the last request of a process. If the request came in pieces,
-    /// the pieces are taken as the reason; otherwise, the function returns `otherwise`.
+    /// Returns the requirement that a server breaks if it does not understand the last request of a process: the requirement about pieces
+    /// if the request came in pieces, otherwise `otherwise`.
     pub(super) fn split_write_rule_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         if self.find_rank(p).is_some_and(|rank| rank.split_write) {
             SPLIT_WRITE_REQUIREMENT
@@ -407,8 +407,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement about requests in pieces if the oldest unanswered request of a process is a valid PMI-1 request that came in
-    /// pieces. If `otherwise` is the requirement that an abort terminates the group, an abort in pieces from any process of the group
+    /// Returns the requirement about pieces if the process's last request came in pieces and its oldest unanswered request is a valid PMI-1
+    /// request. If `otherwise` is the requirement that an abort terminates the group, an abort in pieces from any process of the group
     /// counts as well. In all other cases, returns `otherwise`.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         let aborts = |rank: &MonitoredRank| {
@@ -435,7 +435,8 @@ impl Monitor {
         self.group(p.group).all(|rank| rank.barriers_entered >= round && rank.world_spelling == written)
     }
 
-    /// Reports a missing response. If the server has not read the request, the finding cites that instead of `requirement`.
+    /// Reports a missing response. If the server has not read the request, the finding cites the requirement about reading instead of
+    /// `requirement`.
     pub(super) fn report_missing(
         &mut self,
         p: Proc,
@@ -456,7 +457,7 @@ impl Monitor {
         self.find(PartyKind::Server, p, unread.unwrap_or(requirement), at_most, expected, seen);
     }
 
-    /// Judges a response that is still missing after the wait.
+    /// Reports a response that is still missing after the wait.
     pub(super) fn no_response(&mut self, p: Proc) {
         let how = match self.others_mid_request(p) {
             true => ObservationKind::SilenceDuringPartialRequest,

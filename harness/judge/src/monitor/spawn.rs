@@ -14,7 +14,7 @@ use crate::finding::PartyKind;
 use crate::kvs::is_ambiguous;
 use crate::observation::ObservationText;
 
-/// Returns true if a spawn request asks for processes and has no field that RFC 13 lets servers read in several ways.
+/// Returns true if a spawn request asks for at least one process and contains no field that RFC 13 lets servers read in several ways.
 fn is_unambiguous(request: &SpawnRequest) -> bool {
     let plain = |value: &[u8]| !value.is_empty() && !is_ambiguous(value);
     request.programs.iter().all(|program| {
@@ -47,7 +47,7 @@ pub(super) fn number_at_end(line: &[u8]) -> u64 {
 }
 
 impl Monitor {
-    /// Reads one of the lines of a PMI-1 spawn request.
+    /// Reads a line of a PMI-1 spawn request.
     pub(super) fn spawn_line(&mut self, p: Proc, message: &Decoded<'_>) {
         let line = message.text;
         let first = self.rank(p).spawn.is_none();
@@ -67,7 +67,7 @@ impl Monitor {
             .get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default()))
             .push_line(line)
         {
-            // The key "endcmd" is not part of the request, but a server that compares only the beginning of the line treats it as the end.
+            // A spawn request has no key "endcmd", but a server that compares only the beginning of the line takes this line as the end.
             Ok(None) if line.trim_ascii().strip_prefix(b"endcmd").is_some_and(|rest| !rest.is_empty()) => {
                 self.record_unknown(p);
                 self.spawns_unknown = true;
@@ -93,7 +93,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the arguments that a process should have received, if it received the text of these arguments, but divided differently.
+    /// Returns the arguments that a process should have received, if it received the same text in a different division into arguments.
     pub(crate) fn arguments_in_pieces(&self, p: Proc, args: &[Bytes]) -> Option<&[Bytes]> {
         let text = join_with_blanks(args);
         let requested = &self.groups.get(&p.group)?.arguments;

@@ -31,13 +31,13 @@ pub(super) const USUAL_READ_SIZE: usize = 4096;
 /// Maximum number of findings that are kept until they are taken. A server that floods its clients may break the same rule a million times.
 pub(super) const FINDINGS_LIMIT: usize = 100;
 
-/// Maximum number of excess processes. If a server starts more, the monitor reports it: the server has probably misread a number.
+/// Maximum number of excess processes. The monitor reports a server that starts more: the server has probably misread a number.
 pub(super) const MAX_EXCESS_PROCESSES: u64 = 64;
 
 /// The requirement that a server breaks if it does not serve a pair of the maximum length.
 pub(super) const MAX_LENGTH_REQUIREMENT: &str = ids::RFC13_MAXES_HONOURED;
 
-/// The requirement that only the newline ends a message, even if it arrives in several writes.
+/// The requirement that only the newline ends a message, even if the message arrives in several writes.
 pub(super) const SPLIT_WRITE_REQUIREMENT: &str = ids::RFC13_WIRE_NEWLINE;
 
 pub(super) const COMPLETE_RESPONSE_REQUIREMENT: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
@@ -57,31 +57,32 @@ pub(super) struct MonitoredRequest {
     pub(super) row: Option<&'static Exchange>,
     /// The operation, if RFC 13 defines it.
     pub(super) op: Option<Operation>,
-    /// The thread of a PMI-2 client that waits for the response.
+    /// The `thrid` of a PMI-2 request, if the request contains one.
     pub(super) thrid: Option<Vec<u8>>,
-    /// A rule of the draft that the request depends on and that not all known servers follow.
+    /// A rule of the draft that the request depends on, and that some known servers do not follow.
     pub(super) needs: Option<&'static str>,
     pub(super) detail: RequestDetail,
 }
 
-/// The data of a request with which its response is compared.
+/// The data of a request that are needed to judge the response.
 #[derive(Debug)]
 pub(super) enum RequestDetail {
-    /// An init line; contains the version that the line offers.
+    /// A PMI-1 init, with the version that it offers.
     Init(Version),
-    /// A PMI-2 fullinit. `lacks_field` is true if it omits a field that some servers need, and `has_wrong_rank` if it names a wrong rank.
+    /// A PMI-2 fullinit. `lacks_field` is true if the request omits a field that some servers need. `has_wrong_rank` is true if it states a
+    /// wrong rank.
     Fullinit {
         lacks_field: bool,
         has_wrong_rank: bool,
     },
-    /// A put. `valid` is true if the server has no reason to refuse it.
+    /// A put. `valid` is true if the server has no reason to refuse the put.
     Put {
         key: Vec<u8>,
         value: Vec<u8>,
         valid: bool,
     },
-    /// A get. `of` is the keyval space, if the request names a keyval space that may not be the process's own. `barriers_left` is the
-    /// number of barriers that the process had left. `rule` is the requirement that a jobid depends on.
+    /// A get. `of` is the keyval space that the request names (PMI-1 only). `barriers_left` is the number of barriers that the process had
+    /// left when it sent the request. `rule` is the requirement that applies if the request contains a jobid.
     Get {
         key: Vec<u8>,
         of: Option<Vec<u8>>,
@@ -89,13 +90,13 @@ pub(super) enum RequestDetail {
         rule: Option<&'static str>,
         srcid: Option<i64>,
     },
-    /// A put of a node attribute. `valid` is true if the server has no reason to refuse it.
+    /// A put of a node attribute. `valid` is true if the server has no reason to refuse the put.
     PutNode {
         key: Vec<u8>,
         valid: bool,
     },
-    /// A get of a node attribute. `wait` is the requirement that a response without a value breaks. `existed` is true if the attribute was
-    /// stored before the request.
+    /// A get of a node attribute. `wait` is set if the request asks the server to wait for the attribute: it is the requirement that a
+    /// response without a value then breaks. `existed` is true if the attribute was stored before the request.
     GetNode {
         key: Vec<u8>,
         wait: Option<&'static str>,
@@ -104,8 +105,7 @@ pub(super) enum RequestDetail {
     /// A request for the process mapping as an attribute of the job.
     Mapping,
     Name(NameRequest),
-    /// A barrier of the whole group. The number of the barrier is only known in PMI-2: lines have no thread id, so in PMI-1 the next
-    /// barrier_out ends the barrier.
+    /// A barrier of the whole group. The number of the barrier is stored only in PMI-2. In PMI-1, the next barrier_out ends the barrier.
     Barrier(Option<u64>),
     Spawn(SpawnRequest),
     Plain,
@@ -127,9 +127,7 @@ pub(super) enum SingletonState {
 pub(super) struct MonitoredRank {
     /// The framing of the pending requests.
     pub(super) framing: Framing,
-    /// True if the process has sent a PMI-2 fullinit.
     pub(super) fullinit_sent: bool,
-    /// True if the process's fullinit has been accepted.
     pub(super) fullinit_accepted: bool,
     /// True if the last response in a frame was a refusal.
     pub(super) refused: bool,
@@ -137,9 +135,8 @@ pub(super) struct MonitoredRank {
     pub(super) spawn: Option<SpawnCollector>,
     /// The lines of the incomplete spawn request.
     pub(super) spawn_lines: Vec<u8>,
-    /// The requests that have not been answered yet, the oldest first.
+    /// Unanswered requests, the oldest first.
     pub(super) pending: VecDeque<MonitoredRequest>,
-    /// True if the process has started a process manager.
     pub(super) started_manager: bool,
     /// The outcome of singleton init, if the process has requested a process manager itself.
     pub(super) singinit: Option<SingletonState>,
@@ -147,9 +144,8 @@ pub(super) struct MonitoredRank {
     pub(super) started: bool,
     /// True if the process's init has been answered with success.
     pub(super) joined: bool,
-    /// True if the process has sent finalize.
     pub(super) finalized: bool,
-    /// True if the server has answered its finalize with a failure.
+    /// True if the server has answered the process's finalize with a failure.
     pub(super) finalize_refused: bool,
     /// True if the server has closed the connection.
     pub(super) closed: bool,
@@ -159,15 +155,13 @@ pub(super) struct MonitoredRank {
     pub(super) has_incomplete_barrier: bool,
     /// True if the process closed the connection with unread bytes.
     pub(super) left_unread: bool,
-    /// The number of barriers that the process has entered.
     pub(super) barriers_entered: u64,
-    /// The number of barriers that the process has left.
     pub(super) barriers_left: u64,
-    /// The version in the server's response.
+    /// The version in the server's response to init.
     pub(super) answered_version: Option<Version>,
     /// The version in use; `None` stands for 1.1. A version above the client's offer counts only once the client uses it.
     pub(super) version: Option<Version>,
-    /// The version that the process offered, and the higher version in the server's response.
+    /// The version that the process offered and the version in the server's response, if the latter is higher.
     pub(super) version_above_offer: Option<(Version, Version)>,
     /// In PMI-1.2, the `group` of the last barrier of the whole group that the process entered: `WORLD`, or `None` if the key was missing.
     pub(super) world_spelling: Option<Vec<u8>>,
@@ -178,7 +172,7 @@ pub(super) struct MonitoredRank {
     pub(super) limits: Option<KvsLimits>,
     /// The value of PMI_RANK in the process's environment.
     pub(super) rank_variable: Option<String>,
-    /// True if the server has sent an unreadable message on this connection. It is reported once.
+    /// True if the server has sent an unreadable message on this connection. Only the first such message is reported.
     pub(super) unreadable: bool,
     /// True if the server has sent an unrequested message. The process may take the message as the response to a later request.
     pub(super) received_unsolicited: bool,
@@ -186,7 +180,8 @@ pub(super) struct MonitoredRank {
     pub(super) received_garbage: bool,
     /// True if the server has sent a message on this connection.
     pub(super) answered: bool,
-    /// Number of pages that this process has written since the last response. Each write counts as at least one page.
+    /// Number of pages of [`USUAL_READ_SIZE`] bytes that this process has written since the last response. Each write counts as at least
+    /// one page.
     pub(super) unanswered_pages: usize,
     /// True if the process's last request is a put of a pair of the maximum length.
     pub(super) has_max_length_put: bool,
@@ -199,9 +194,8 @@ pub(super) struct MonitoredRank {
     pub(super) joined_write: bool,
     /// True if the process has sent a spawn request.
     pub(super) spawns: bool,
-    /// True if the process has sent init.
     pub(super) init_sent: bool,
-    /// True if the process has sent a request after it received bytes that are not a message. The violation is reported once.
+    /// True if the process has sent a request after it received bytes that are not a message. This violation is reported once.
     pub(super) continued_after_error: bool,
     /// True if the process has sent bytes that are not a request, or a request before the previous one was answered. It is then unknown
     /// which response belongs to which request, until all pending requests are answered.
@@ -237,7 +231,6 @@ pub(super) struct MonitoredGroup {
     pub(super) nodes: u32,
     /// The number of processes in the group that spawned this group; 0 for the first group.
     pub(super) parents: u32,
-    /// The nodes that processes have reported.
     pub(super) placement: Placement,
     /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
     pub(super) names: [Option<Vec<u8>>; 2],
@@ -251,17 +244,17 @@ pub(super) struct MonitoredGroup {
     /// The arguments of each program of a spawned group.
     pub(super) arguments: Vec<Vec<Bytes>>,
     pub(super) ranks: LookupCache<u32, MonitoredRank>,
-    /// The last barrier of the whole group that all processes are known to have entered.
+    /// The number of the last barrier of the whole group that all processes are known to have entered.
     pub(super) entered_by_all: u64,
     /// Barriers over part of the group.
     pub(super) group_barriers: BTreeMap<GroupBarrierName, GroupBarrierLog>,
     /// For each key, the ranks that received no value for it over frames, with the number of barriers that they had left.
     pub(super) missed_gets: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
-    /// The values of node attributes, by node and key.
+    /// The values that processes have put for node attributes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
     /// The node attributes that the server has accepted.
     pub(super) node_attributes: HashSet<(u32, Vec<u8>)>,
-    /// True if a key that is also a word of the protocol has been put since the last barrier.
+    /// True if a key that is also a field name of the protocol has been put since the last barrier.
     pub(super) puts_protocol_words: bool,
     /// True if a key or a value of the maximum length has been put since the last barrier.
     pub(super) has_max_length_put: bool,
@@ -286,12 +279,12 @@ pub(super) const MAX_PROCESSES: u64 = 1 << 20;
 const MAX_NAMED_RANKS: usize = 16;
 
 impl MonitoredGroup {
-    /// Sets the requested size. If it is too large, the size of the group is unknown.
+    /// Sets the requested size. If the number is too large, the size of the group counts as unknown.
     pub(super) fn set_requested_size(&mut self, processes: u64) {
         self.size = u32::try_from(processes).ok().filter(|_| processes <= MAX_PROCESSES).unwrap_or(0);
     }
 
-    /// Records the size that a process of a spawned group received, and returns the size of the group.
+    /// Records the size that a process of a spawned group received, and returns the size to expect from now on.
     pub(super) fn record_size(&mut self, reported: Option<u32>) -> u32 {
         self.size = self.reported_sizes.record(self.size, reported);
         self.size
@@ -335,7 +328,8 @@ pub struct Monitor {
     pub(super) has_stray_bytes: bool,
     /// True if the server writes tuples after values that extend to the end of the line. This has been reported.
     pub(super) appends_tuples: bool,
-    /// For spawn arguments that are numbered from zero and from one, in this order: true if the server has accepted such arguments.
+    /// True at index 0 if the server has accepted spawn arguments numbered from zero, and at index 1 if it has accepted spawn arguments
+    /// numbered from one.
     pub(super) accepts_argument_bases: [bool; 2],
     /// The requirements that the scenario tests; `None` if there is no scenario.
     pub(super) focus: Option<Vec<String>>,
@@ -359,7 +353,7 @@ pub struct Monitor {
     /// True if a spawn request could not be read, or was sent before the previous request was answered. It is then unknown which process
     /// was started for which request.
     pub(super) spawns_unknown: bool,
-    /// True if a process of the first group requested an abort of the group, as a failure.
+    /// True if a process of the first group requested an abort of the group with an exit code other than 0, or without an exit code.
     pub(super) aborted: bool,
     /// True if a process of the first group requested an abort of the group with exit code 0.
     pub(super) aborted_as_success: bool,
@@ -369,12 +363,11 @@ pub struct Monitor {
     pub(super) wire_offered: Option<bool>,
     /// The number of messages, including those that could not be read.
     pub(super) messages: usize,
-    /// True if a process has sent an abort.
     pub(super) abort_sent: bool,
-    /// True if a client has sent a message that breaks the grammar, does not fit the state, or is ambiguous. There may be no finding about
-    /// it.
+    /// True if a client has sent a message that breaks the grammar, does not fit the state, or is ambiguous. Such a message need not cause
+    /// a finding.
     pub(super) irregular: bool,
-    /// True if the server has sent a response to which a client may react in any way. There may be no finding about it.
+    /// True if the server has sent a response to which a client may react in any way. Such a response need not cause a finding.
     pub(super) irregular_response: bool,
     /// True if responses are inspected for `irregular_response`.
     pub(crate) inspects_responses: bool,
@@ -407,8 +400,8 @@ impl Monitor {
         Self::default()
     }
 
-    /// Creates a monitor for a scenario that tests these requirements. A wrong version in the first response is only reported if the
-    /// scenario tests this requirement, because the version is the same in every scenario.
+    /// Creates a monitor for a scenario that tests these requirements. If all responses contain the same version above the offer, this is
+    /// reported only if the scenario tests the requirement about the version, because the server does the same in every scenario.
     pub fn with_focus(requirements: Vec<String>) -> Self {
         Self { focus: Some(requirements), ..Self::default() }
     }
@@ -418,7 +411,7 @@ impl Monitor {
         std::mem::take(&mut self.findings)
     }
 
-    /// Returns true if the server starts far more processes than requested. It may never stop.
+    /// Returns true if the server starts far more processes than requested. Such a server may never stop.
     pub fn starts_too_many(&self) -> bool {
         self.processes_spawned > self.processes_requested.saturating_add(MAX_EXCESS_PROCESSES)
     }
@@ -448,8 +441,8 @@ impl Monitor {
         self.abort_sent
     }
 
-    /// Returns true if this side has sent a message that breaks the grammar, does not fit the state or is ambiguous. For a server, this is
-    /// only known if its responses are inspected.
+    /// Returns true if this side has sent a message that breaks the grammar, does not fit the state or is ambiguous. For a server, the
+    /// answer is known only if its responses are inspected.
     pub(crate) fn is_irregular_of(&self, party: PartyKind) -> bool {
         if party == PartyKind::Client { self.irregular } else { self.irregular_response }
     }
@@ -515,7 +508,6 @@ impl Monitor {
         self.groups.get(&p.group)?.ranks.get(p.rank)
     }
 
-    /// Returns whether a process of a group has put a key.
     pub(crate) fn is_put(&self, group: u32, key: &[u8]) -> bool {
         self.groups.get(&group).is_some_and(|group| group.kvs.contains(key))
     }
@@ -584,8 +576,8 @@ impl Monitor {
         self.group(p.group).irregular_ranks.contains(&p.rank)
     }
 
-    /// Records that an irregular request has been answered. Unless `taken` is true, the server may have refused the request or understood
-    /// it differently, so its state is unknown.
+    /// Records that an irregular request has been answered. If `taken` is false, the server may have refused the request or understood it
+    /// differently, so the server's state is unknown.
     pub(super) fn irregular_answered(&mut self, p: Proc, taken: bool) {
         if self.group(p.group).irregular_ranks.remove(&p.rank) && !taken {
             self.allow_abort(p, Unspecified::AmbiguousRequest);
@@ -639,7 +631,7 @@ impl Monitor {
     }
 
     /// Reports a breach by the client that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid request
-    /// or counts it for a barrier. No finding against the server depends on this.
+    /// or counts it for a barrier, so no later finding against the server may depend on this.
     pub(super) fn client_error(
         &mut self,
         p: Proc,

@@ -557,7 +557,7 @@ const REFUSED: &str = "0 << cmd=kvs-getall-response;rc=1;";
 #[case(&[GETALL, "0 << cmd=kvs-getall-response;"], &["pmi2.common.rc"])]
 #[case(&[GETALL, "0 << cmd=kvs-fence-response;rc=0;"], &["pmi2.common.response-name"])]
 #[case(&["0 << cmd=auth-response;authinfo=1;"], &["pmi2.common.one-response"])]
-// The parts of a longer exchange are not followed.
+// The monitor does not track longer exchanges.
 #[case(&["0 >> cmd=kvs-put;key=k;concat=1;", "0 >> cmd=concat;concatid=1;value=v;", PUT[1]], &[])]
 #[case(&["0 >> cmd=spawn;ncmds=1;preputcount=0;", "0 >> cmd=spawn-cmd;maxprocs=1;", "0 closed"], &[])]
 fn draft_only_request_has_at_most_one_response(#[case] lines: &[&str], #[case] broken: &[&str]) {

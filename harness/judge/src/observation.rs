@@ -21,7 +21,7 @@ pub(crate) const NO_PROOF_SUFFIX: &str = " (not proved: timed out)";
 pub enum ObservationKind {
     /// No response came.
     Silence,
-    /// No response came, and another process had sent an incomplete request. The server may be waiting for the rest of that request.
+    /// No response came, but another process had sent an incomplete request. The server may be waiting for the rest of that request.
     #[serde(rename = "silence_behind_partial_request")]
     SilenceDuringPartialRequest,
     /// The connection ended before the response.
@@ -61,14 +61,14 @@ pub(crate) struct ObservationText {
 }
 
 impl ObservationText {
-    /// Creates the description of a message.
+    /// Creates the observation of a message.
     pub(crate) fn message(line: &[u8]) -> Self {
         let name = line.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b' ').next());
         let kind = name.and_then(Operation::from_response_cmd).map(ObservationKind::Response);
         Self { text: quote_bytes(line), kind }
     }
 
-    /// Appends text to the description.
+    /// Appends a space and `words` to the text.
     pub(crate) fn with_suffix(mut self, words: impl fmt::Display) -> Self {
         self.text = format!("{} {words}", self.text);
         self
@@ -113,7 +113,7 @@ impl IncompleteMessage {
     }
 }
 
-/// Describes the processes whose requests the server has not read. Returns an empty string if `procs` is empty.
+/// Describes the requests that the server has not read, by the processes that sent them. Returns an empty string if `procs` is empty.
 pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
     let names = procs.iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
     match procs.len() {

@@ -14,14 +14,13 @@ pub(crate) fn needs_offer(requirement: &str) -> bool {
     ENVIRONMENT_REQUIREMENTS.contains(&requirement)
 }
 
-/// Returns the reason why a process manager is not judged if it does not offer the wire protocol. The reason includes the launcher's option
-/// that enables the protocol, if it is known.
+/// Returns the reason why a process manager that does not offer the wire protocol is not judged. The reason includes the advice of
+/// [`offering_option`], if there is any.
 pub(crate) fn describe_missing_offer(command: &[String]) -> String {
     let option = offering_option(command).map(|option| format!("; {option}")).unwrap_or_default();
     format!("the process manager gave its processes no PMI_FD{option}")
 }
 
-/// Variables with which a process manager offers its connection.
 const CONNECTION_VARIABLES: [&str; 2] = ["PMI_FD", "PMI_PORT"];
 
 /// Returns whether an environment offers a connection.
@@ -40,18 +39,19 @@ const ENVIRONMENT_REQUIREMENTS: [&str; 4] = [
 /// Launchers that offer the wire protocol only with an option.
 const OFFERING_OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
 
-/// Returns the option with which the launcher of `command` offers the wire protocol, if the option is known and the command lacks it.
+/// Returns the advice to pass a certain option to the launcher of `command`. Returns `None` if the launcher needs no option that is known
+/// here, or if the command already contains the option.
 pub fn offering_option(command: &[String]) -> Option<String> {
     let words = || command.iter().flat_map(|word| word.split_whitespace());
     let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
     let (launcher, option) = OFFERING_OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
-    // The value of an option may also be a separate word.
+    // The value of an option may be a separate word.
     let given = words().flat_map(|word| word.split('=')).collect::<Vec<_>>();
     let is_given = option.split([' ', '=']).all(|part| given.contains(&part));
     (!is_given).then(|| format!("pass {option} to {launcher} to enable the wire protocol"))
 }
 
-/// In findings about a connection that was not offered, replaces the help with the launcher option that enables the offer.
+/// In findings about a connection that was not offered, replaces the help with the advice of [`offering_option`].
 pub(crate) fn suggest_option(findings: &mut [JudgedFinding], command: &[String]) {
     let about = |judged: &JudgedFinding| needs_offer(&judged.finding.requirement);
     if let Some(option) = offering_option(command) {

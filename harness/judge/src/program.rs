@@ -22,23 +22,22 @@ use crate::offer::has_connection;
 use crate::unjudged::UnjudgedReason;
 use crate::{Finding, PartyKind};
 
-/// The requirement on a process that cannot continue. It is cited if the process died of a signal that it sent itself or that a closed
-/// connection caused.
+/// The requirement that a process breaks if it dies of a signal that it sent itself, or that a closed connection caused.
 pub(crate) const CLIENT_EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 
-/// The requirement that a process breaks if it ran as a singleton: it has a connection, never uses it, and exits with status 0.
+/// The requirement that a process breaks if it runs as a singleton: it never uses its connection, and exits with status 0.
 const CLIENT_JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 
 /// The requirements that a process breaks if it leaves without a finalize request.
 pub(crate) const CLIENT_FINALIZES: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
-/// The requirements that a process breaks if it ignores the names and limits that it received. The violation is excused if these were
+/// The requirements that a process breaks if it ignores the names and limits that it received. A violation is excused if these were
 /// invalid.
 const USE_OF_RECEIVED_LIMITS: [&str; 3] =
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_PUT_LENGTH, ids::RFC13_GET_KEY_LENGTH];
 
-/// The requirement that a process breaks if it mistakes an unsolicited response for the response to its request. The violation is excused
-/// if the server sent an unsolicited response.
+/// The requirement that a process breaks if it sends a request before the previous one is answered. The violation is excused if the server
+/// sent an unsolicited response, which the process may have taken for the missing one.
 const LOCK_STEP_RULE: &str = ids::RFC13_WIRE_LOCK_STEP;
 
 /// The requirements that a process breaks if it sends the malformed name that it received.
@@ -68,7 +67,7 @@ struct GetExchange {
     barriers_left: usize,
 }
 
-/// A response that a process should not have ignored: a refusal, or a response that does not answer its request.
+/// A response that a process should not ignore: a refusal, or a response that does not answer its request.
 #[derive(Debug)]
 struct UnusableResponse {
     operation: Operation,
@@ -77,7 +76,6 @@ struct UnusableResponse {
     exchange: ExchangeSummary,
 }
 
-/// The command and key of a request, and its response.
 #[derive(Debug, Clone)]
 struct ExchangeSummary {
     request: String,
@@ -94,24 +92,21 @@ struct ProcessState {
     situations_reached: usize,
     /// The line of the last situation that the scenario describes for the process.
     last_situation: usize,
-    /// True if the process received the location of its connection.
+    /// True if the process's environment contained PMI_FD or PMI_PORT.
     received_connection: bool,
     /// True if the process has sent something on its connection.
     has_written: bool,
-    /// True if a request of the process is unanswered.
     awaits_response: bool,
-    /// True if the process has sent a finalize request.
     finalized: bool,
     requests: usize,
     messages_received: usize,
-    /// True if the process received an unsolicited response.
     has_unsolicited_response: bool,
     last_request: String,
     last_operation: Option<Operation>,
     last_thread: Option<Vec<u8>>,
     /// The key of the process's last request, if that request is a get.
     gets: Option<Vec<u8>>,
-    /// The last scripted response that was unusable although the process needs its result. `None` if a request of the same kind succeeded
+    /// The last scripted response that was unusable although the process needed the result. `None` if a request of the same kind succeeded
     /// later.
     unusable: Option<UnusableResponse>,
     /// The rank in PMI_RANK.
@@ -120,9 +115,9 @@ struct ProcessState {
     wrong_rank: Option<i64>,
     /// The first key in a PMI-2 request that contains a space or an equals sign.
     odd_key: Option<Vec<u8>>,
-    /// The operation of the process's last request, until the server sends a message.
+    /// The operation of the process's last request; `None` once the server has sent a message.
     pending_operation: Option<Operation>,
-    /// The last message from the server, if it is a protocol error instead of the response to the last request.
+    /// The server's answer to the last request, if it is a protocol error instead of a response.
     wrong_answer: Option<String>,
     /// True if the response to the last request was an empty line.
     received_empty_line: bool,
@@ -132,7 +127,7 @@ struct ProcessState {
     scripted_operation: Option<Operation>,
     /// The last exchange with a scripted response.
     last_scripted_exchange: Option<ExchangeSummary>,
-    /// The last exchange with the server's own response.
+    /// The last exchange with a response that the scenario does not script.
     last_other_exchange: Option<ExchangeSummary>,
     answered_gets: Vec<GetExchange>,
     barriers_entered: usize,
@@ -145,13 +140,13 @@ struct ProcessState {
     values: ReceivedValues,
     /// True if the process received a malformed keyval space name.
     received_bad_kvsname: bool,
-    /// The reason why the process ended, unless it exited on its own.
+    /// The way in which the process ended, unless it exited on its own.
     ended: Option<ProcessExitKind>,
     exit: Option<Exit>,
     /// The proof that the process does not end, if the process itself is to blame.
     hung: Option<HangProof>,
-    /// If the server's last message was a protocol error: the requirement that the process breaks by not ending, and the expected
-    /// behaviour.
+    /// The requirement that the process breaks by not ending, and the expected behaviour, if the server's answer to the last request was a
+    /// protocol error.
     hang_breaks: Option<(&'static str, &'static str)>,
     broken_memory: Option<String>,
     difference: Option<Difference>,
@@ -167,7 +162,7 @@ impl ProcessState {
         }
     }
 
-    /// Reads the messages that event number `seq` completes. `is_partial` is true if a message from the server is incomplete.
+    /// Reads the messages that event number `seq` completes. `is_partial` is true if the last message from the server is incomplete.
     fn read_messages(
         &mut self,
         p: Proc,
@@ -198,7 +193,7 @@ impl ProcessState {
         self.awaits_response &= is_partial;
     }
 
-    /// Reads a request. Returns the key of a put.
+    /// Reads a request. For a put, returns the key.
     fn read_request(&mut self, message: &Decoded<'_>) -> Option<Vec<u8>> {
         let operation = message.operation();
         self.last_operation = operation;
@@ -222,7 +217,6 @@ impl ProcessState {
         put
     }
 
-    /// Reads the rank of an init.
     fn read_rank(&mut self, message: &Decoded<'_>, operation: Option<Operation>) {
         if operation == Some(Operation::Init)
             && let Some((sent, rank)) = message.number("pmirank").zip(self.rank)
@@ -232,7 +226,8 @@ impl ProcessState {
         }
     }
 
-    /// Stores a scripted response that is unusable for the process. Removes the stored response once a request of the same kind succeeds.
+    /// Stores a response if the process cannot use it and the scenario scripts it. Removes the stored response once a request of the same
+    /// kind succeeds.
     fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary, is_requested: bool) {
         use Operation::{Barrier, Finalize, Get, Kvsname, Put};
         let Some(operation @ (Kvsname | Put | Get | Barrier | Finalize)) = self.last_operation else {
@@ -256,13 +251,12 @@ impl ProcessState {
         }
     }
 
-    /// Reads a response.
     fn read_response(&mut self, message: &Decoded<'_>, seq: u64) {
         let operation = self.pending_operation.take();
         self.wrong_answer = operation
             .filter(|operation| is_wrong_answer(message, *operation))
             .map(|_| quote_bytes(message.text));
-        // A malformed my_kvsname response: the name in it is not a valid `word`.
+        // If the response is malformed, the name in it is not a valid `word`.
         self.received_bad_kvsname |= message.text.starts_with(b"cmd=my_kvsname") && !message.is_well_formed();
         let fields = fields(message.framing, message.text);
         // A response that reports a failure contains no value.
@@ -288,7 +282,7 @@ impl ProcessState {
         }
     }
 
-    /// Describes how the process ended and, if it failed, the last response before that.
+    /// Describes how the process ended and, if the process failed, the last response before its end.
     fn describe_end(&self, exit: Exit) -> String {
         match self.last_scripted_exchange.as_ref().or(self.last_other_exchange.as_ref()) {
             Some(ExchangeSummary { request, answer }) if exit != Exit::Code(0) && !self.awaits_response => {
@@ -298,8 +292,8 @@ impl ProcessState {
         }
     }
 
-    /// Returns findings about requests whose values do not fit the environment or the dialect. Each finding consists of the requirement,
-    /// the severity limit, the expected behaviour and the actual behaviour.
+    /// Returns the violations by a rank that differs from PMI_RANK and by a key that PMI-2 does not allow. Each item consists of the
+    /// requirement, the maximum severity, the expected behaviour and the observed behaviour.
     fn odd_requests(&self) -> Vec<(&'static str, Option<Severity>, String, String)> {
         let note = Some(Severity::Note);
         let rank = self.wrong_rank.zip(self.rank).map(|(sent, rank)| {
@@ -317,7 +311,7 @@ impl ProcessState {
         self.end() == ProcessExitKind::Exited(Exit::Code(0))
     }
 
-    /// Returns whether the process is still running and has not reached all situations that the scenario describes for it.
+    /// Returns true if the process is still running and has not reached all situations that the scenario describes for it.
     fn has_pending_script(&self) -> bool {
         self.exit.is_none() && self.ended.is_none() && self.situations_reached < self.situations
     }
@@ -336,7 +330,7 @@ impl ProcessState {
         crashed.then_some(signal)
     }
 
-    /// Returns the signal of `abort()` if the process should have succeeded, because its input was valid and gave it no reason to give up.
+    /// Returns the signal of `abort()` if the process died of it although the scenario expects exit status 0.
     fn abort_signal(&self) -> Option<i32> {
         let is_success = |duty: &Expectation| duty.kind == ExpectationKind::Exits(ExitPattern::Code(0));
         match self.end() {
@@ -349,8 +343,8 @@ impl ProcessState {
         }
     }
 
-    /// Returns the output of the plain run and the output of this run if they differ. Skips processes that failed, because their output is
-    /// incomplete and their end is reported elsewhere.
+    /// Describes the output of the plain run and the output of this run if they differ. Returns `None` if the process failed, because its
+    /// output is then incomplete and its end is reported elsewhere.
     fn differing_output(&self) -> Option<(String, String)> {
         let difference = self.difference.as_ref().filter(|_| self.ended_well())?;
         let (plain, seen) = match difference {
@@ -367,11 +361,9 @@ pub(crate) struct ProgramState {
     processes: BTreeMap<Proc, ProcessState>,
     /// The processes that caused the server to abort a process group, with the reasons.
     aborts: Vec<(Proc, String)>,
-    /// The plain run, with which this run is compared.
     plain: Option<PlainRun>,
-    /// The first request whose response the scenario scripts.
+    /// The request that the scenario is about: the first one whose response it scripts.
     request: Option<String>,
-    /// True if a process has written to its connection.
     has_written: bool,
     puts: BTreeMap<GroupKey, FirstPut>,
     pub(crate) leftover_processes: Vec<String>,
@@ -382,7 +374,7 @@ impl ProgramState {
         self.processes.entry(p).or_default()
     }
 
-    /// Reads the next event. The conversation must have read it before.
+    /// Reads the next event, which `conversation` must already have read.
     pub(crate) fn observe(
         &mut self,
         event: &Event,
@@ -452,7 +444,7 @@ impl ProgramState {
         }
     }
 
-    /// Determines which of the processes that will not end are to blame.
+    /// Determines which processes are to blame for not ending.
     fn still_running(&mut self, procs: &[Proc], proof: HangProof, conversation: &Conversation) {
         let scripted = self.processes.values().any(|process| process.ended == Some(ProcessExitKind::Killed));
         let is_closed = |p: Proc| conversation.find(p).is_some_and(|link| link.is_closed());
@@ -484,7 +476,7 @@ impl ProgramState {
         self.processes.iter().next().map(|(p, process)| ProcessEnd { proc: *p, kind: process.end() })
     }
 
-    /// Returns the result of this run as a plain run.
+    /// Returns the result of this run, if it is a plain run.
     pub(crate) fn plain_run(&self) -> PlainRun {
         if !self.has_written {
             return PlainRun::Silent(self.first_process_end());
@@ -500,17 +492,18 @@ impl ProgramState {
         self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
     }
 
-    /// Returns whether the program has shown no sign of speaking PMI. A plain run that has a result counts as a sign.
+    /// Returns true if the program has shown no sign of speaking PMI. The result of a plain run counts as a sign.
     pub(crate) fn is_silent(&self) -> bool {
         !self.has_written && self.plain.is_none()
     }
 
-    /// Returns whether a process does not end and is to blame for that.
+    /// Returns whether any process is to blame for not ending.
     pub(crate) fn is_hung(&self) -> bool {
         self.processes.values().any(|process| process.hung.is_some())
     }
 
-    /// Returns the first process that crashed, with the C library's message about its memory, and the signal.
+    /// Returns the name of the first process that crashed, followed by the C library's report of corrupted memory if there was one, and the
+    /// signal that killed the process.
     pub(crate) fn crashed(&self) -> Option<(String, i32)> {
         self.processes.iter().find_map(|(p, process)| {
             let message = process.broken_memory.as_ref().map(|message| format!(" ({message})"));
@@ -531,13 +524,13 @@ impl ProgramState {
         }
     }
 
-    /// Returns whether the plain run has the same finding. Such a finding is only reported by scenarios with an ordinary server.
+    /// Returns whether the plain run has the same finding. Only scenarios with an ordinary server report such a finding.
     pub(crate) fn is_flaw(&self, finding: &Finding) -> bool {
         let Some(PlainRun::Flawed(flaws)) = &self.plain else { return false };
         flaws.iter().any(|flaw| flaw.requirement == finding.requirement && flaw.expected == finding.expected)
     }
 
-    /// Returns whether a finding by the monitor is excused, so that it does not count against the program.
+    /// Returns whether a finding of the monitor does not count against the program.
     pub(crate) fn excuses(&self, finding: &Finding) -> bool {
         let process = |p: Proc| self.processes.get(&p);
         // A process that fails need not finalize, because exiting is how a client aborts.
@@ -566,7 +559,7 @@ impl ProgramState {
             .any(|(_, duty)| !successes.contains(&duty.kind))
     }
 
-    /// Returns findings against processes that were started as ranks of a group but ran as singletons in a plain run. These processes sent
+    /// Returns findings about processes that ran as singletons in a plain run although they were started as ranks of a group: they sent
     /// nothing and exited with status 0. `seq` becomes the event number of the findings.
     pub(crate) fn report_singletons(&self, seq: u64) -> Vec<Finding> {
         let size = |group: u32| self.processes.keys().filter(|p| p.group == group).count();
@@ -591,7 +584,7 @@ impl ProgramState {
             .collect()
     }
 
-    /// Returns findings for the expectations that the processes have not met. `seq` becomes the event number of the findings.
+    /// Returns findings about the expectations that the processes have not met. `seq` becomes the event number of the findings.
     pub(crate) fn check(
         &self,
         connections: &Connections,
@@ -739,7 +732,7 @@ impl ProgramState {
         Some(("an exit status other than 0".to_owned(), seen))
     }
 
-    /// Returns the last get of a key that another process puts without a barrier in between. Also returns the process that puts the key.
+    /// Returns the last get of a key that another process has put without a barrier in between, and the process that has put the key.
     fn early_get<'a>(&self, p: Proc, process: &'a ProcessState) -> Option<(&'a GetExchange, Proc)> {
         process.answered_gets.iter().rev().find_map(|get| {
             let put = self.puts.get(&(p.group, get.key.clone()))?;
@@ -771,8 +764,8 @@ pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     }
 }
 
-/// Returns whether a message is a PMI-1 protocol error instead of the response to a request. A client that skips an empty line, or that can
-/// read a malformed response, need not detect an error.
+/// Returns whether a message is a PMI-1 protocol error instead of the response to a request. An empty line does not count, because a client
+/// may skip it; nor does a malformed response that a lenient client can read.
 fn is_wrong_answer(message: &Decoded<'_>, operation: Operation) -> bool {
     let begins = |command: &str| message.text.starts_with(format!("cmd={command} ").as_bytes());
     let is_other = message.operation() != Some(operation) && !operation.response_cmd().is_some_and(begins);
@@ -800,7 +793,7 @@ fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields
 }
 
-/// Returns the description of the expected exit status, if `exit` does not match the pattern.
+/// Describes the expected exit status, if `exit` does not match the pattern.
 pub(crate) fn exit_mismatch(pattern: ExitPattern, exit: Exit) -> Option<String> {
     let (fits, expected) = match pattern {
         ExitPattern::Any => return None,

@@ -21,11 +21,11 @@ use crate::verdict::{
 };
 use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_reached_by_valid_input};
 
-/// Number of most recent events that the result of a failed scenario contains, not counting output.
+/// Number of the last events that the result of a failed scenario contains, not counting output.
 const LAST_EVENTS: usize = 40;
 
-/// Maximum number of output lines that a result contains from the beginning of the output, and maximum number from its end. These lines do
-/// not displace other events.
+/// Maximum number of output lines that a result contains from the beginning of the output, and from its end. These lines do not displace
+/// other events.
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.
@@ -111,7 +111,7 @@ pub fn scenario_result(
     deviations.mark(&result.scenario, &mut findings);
     let loss = crashed.then(|| evidence::first_loss(&outcome.events, outcome.party)).flatten();
     let death = loss.and_then(|loss| death_after_close(&outcome, loss, &findings));
-    // If the server's close led to the crash, the close is the cause, and the crash is a consequence.
+    // If the server's close led to the crash, the crash is a consequence of the close.
     let is_crash = crashed && death.is_none();
     if let Some(loss) = death.or(loss) {
         let follows = |judged: &mut JudgedFinding| {
@@ -125,7 +125,7 @@ pub fn scenario_result(
     let replay = ReplayStatistics::of(&outcome.events);
     let first = findings.iter().find(|judged| strict.makes_red(judged));
     if let Some(finding) = replay.as_ref().and_then(|replay| replay.interference(outcome.party, first)) {
-        // The job breaks these requirements only while other jobs are running.
+        // The removed findings occur only while other jobs are running.
         findings.retain(|judged| !strict.makes_red(judged));
         findings.insert(0, judged(catalogue, finding));
         deviations.mark(&result.scenario, &mut findings);
@@ -148,7 +148,7 @@ pub fn scenario_result(
         Some(UnjudgedReason::Interrupted) => Verdict::Unjudged,
         // A launcher that crashes before it starts anything explains why the scenario was not judged.
         _ if is_crash => Verdict::Crashed,
-        // Findings from before the call to the missing function, or before the request about nodes, still count.
+        // Findings from before the scenario called the missing function, or found the wrong placement, still count.
         Some(UnjudgedReason::NoSuchFunction(_) | UnjudgedReason::Misplaced(_)) if worst.is_some() => found,
         // A requirement that is broken before the scenario ends early may be the reason for the early end.
         Some(_) if worst == Some(Severity::Fail) => found,
@@ -193,8 +193,8 @@ pub fn scenario_result(
     result.at(strict)
 }
 
-/// Returns the number of the event that reports a death by SIGPIPE, if an earlier close by the server is its cause. A launcher dies of this
-/// signal when it writes to a proxy that has exited. `loss` is the first sign of the death.
+/// Returns the number of the event that reports a death by SIGPIPE, if the server caused the death by closing a connection earlier: a
+/// launcher dies of this signal when it writes to a proxy that has exited. `loss` is the first sign of the death.
 fn death_after_close(outcome: &ScenarioOutcome, loss: u64, findings: &[JudgedFinding]) -> Option<u64> {
     let (_, signal) = outcome.crashed.as_ref()?;
     if outcome.party != PartyKind::Server || SignalCause::of(*signal) != SignalCause::BrokenPipe {
@@ -222,11 +222,12 @@ pub const PRINTED: &str = "; it printed ";
 
 /// The message of `srun` while other steps occupy the allocation.
 const STEPS_WAIT: &str = "step creation temporarily disabled";
-/// The remedy if other steps occupy the allocation.
+/// The advice if other steps occupy the allocation.
 pub const STEPS_WAIT_HELP: &str = "squeue -s lists the steps; use a new allocation, or add --overlap to srun";
 
-/// Returns the reason why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may be
-/// waiting for something. Later lines are omitted, because the runner may have caused them by terminating the launcher.
+/// Returns the reason why a scenario was not judged. If the launcher is still running, the reason includes the launcher's first error,
+/// which may show what the launcher is waiting for. Output after the wait is ignored, because the runner may have caused it by terminating
+/// the launcher.
 fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     let is_silence = |event: &Event| matches!(event.kind, EventKind::Silence { .. });
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
@@ -240,7 +241,8 @@ fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     }
 }
 
-/// Returns the finding about a launcher that fails, although it can start a smaller number of processes.
+/// Returns the finding about a launcher that fails although the same command can start the processes in a different environment, or start
+/// fewer processes.
 fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     let Some(UnjudgedReason::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
     let (seq, fewer) = outcome.events.iter().find_map(|event| match event.kind {
@@ -321,7 +323,7 @@ impl ReplayStatistics {
         Some(Finding { seq: self.seq, ..Finding::new(INDEPENDENT_JOBS, under_test, expected, seen) })
     }
 
-    /// Returns all replays as attempts, in addition to the first attempt, which failed.
+    /// Returns the statistics of all attempts: the first, which failed, and the replays.
     fn attempts(&self, findings: &[JudgedFinding]) -> Attempts {
         let found = findings.iter().map(|judged| RepeatedFinding {
             times: 1,
@@ -341,7 +343,7 @@ pub fn is_interference(findings: &[JudgedFinding]) -> bool {
     findings.iter().any(|judged| judged.finding.requirement == INDEPENDENT_JOBS)
 }
 
-/// Returns the first line on stderr that is not a warning, or else the first line on stderr or stdout.
+/// Returns the first line on stderr that is not a warning or, if there is none, the first line on stderr or stdout.
 pub fn launcher_error(events: &[Event]) -> Option<String> {
     let lines = |wanted: bool| {
         events.iter().filter_map(move |event| match &event.kind {
@@ -360,7 +362,7 @@ pub fn launcher_error(events: &[Event]) -> Option<String> {
 /// Describes a crash in a form that distinguishes it from other crashes: the process, the signal, and the assertion that failed.
 pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     if SignalCause::of(signal) == SignalCause::BrokenPipe {
-        // The owner of the connection is unknown, because a launcher also writes to its proxies.
+        // The text does not name the connection, because a launcher also writes to its proxies.
         return format!("{name} died of signal {signal}, writing to a connection whose other end was closed");
     }
     let output = events.iter().filter_map(|e| match &e.kind {
@@ -374,7 +376,7 @@ pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     }
 }
 
-/// Describes the location of a crash, as a suffix. Addresses that vary between runs are omitted.
+/// Describes the location of a crash, as a suffix of the crash's description. Addresses that vary between runs are omitted.
 fn describe_crash_location(trace: Option<&Backtrace>) -> String {
     let Some((place, frame)) = trace.and_then(|trace| Some((trace.place()?, trace.blamed_frame()?))) else {
         return String::new();
@@ -392,7 +394,7 @@ fn mark_valid_input(findings: &mut [JudgedFinding], events: &[Event], under_test
     }
 }
 
-/// Returns whether results contain events of this kind.
+/// Returns whether events of this kind are shown in results.
 pub fn is_shown(event: &Event) -> bool {
     !matches!(event.kind, EventKind::Expected(_) | EventKind::Silence { .. })
 }
@@ -421,7 +423,7 @@ pub(crate) fn excerpt<'a>(
     (kept, left_out)
 }
 
-/// Returns the text of a line of the scenario.
+/// Returns the start of a line of the scenario.
 fn step(quote: &dyn Fn(usize) -> String, line: usize) -> String {
     quote(line).trim().chars().take(MAX_STEP_LENGTH).collect()
 }

@@ -38,7 +38,7 @@ const MAX_UNANSWERED: usize = 5;
 const CUT_OFF_REQUIREMENTS: [&str; 3] =
     [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
 
-/// Returns the signal if the event shows that a process of the program died of a fault.
+/// Returns the signal, if the event shows that a process of the program died of a fault.
 fn fault_signal(event: &Event) -> Option<i32> {
     match event.kind {
         EventKind::Exited { exit: Exit::Signal(signal), .. } => {
@@ -58,9 +58,9 @@ fn binds_all(id: &str) -> bool {
 #[derive(Default)]
 struct SessionProcess {
     closed: bool,
-    /// The way in which the process ended; `None` if its tap was killed with it.
+    /// The way in which the process ended; `None` if the tap was killed together with the process.
     exit: Option<Exit>,
-    /// True if another process had failed before this process's connection ended, so this process may have been killed.
+    /// True if another process had failed before this process's connection ended. This process may then have been killed.
     ended_after_failure: bool,
     /// The number of the event with the last bytes from the process.
     last_request_at: u64,
@@ -71,7 +71,7 @@ struct SessionProcess {
     is_refused: bool,
     /// True if the process has closed its connection with unread bytes from the server.
     left_unread: bool,
-    /// The event at which the process closed its connection without reading the response to its finalize.
+    /// The number of the event at which the process closed its connection without reading the response to its finalize.
     unacknowledged: Option<u64>,
 }
 
@@ -98,9 +98,8 @@ pub struct SessionJudge {
     monitor: Monitor,
     findings: Vec<Finding>,
     processes: LookupCache<Proc, SessionProcess>,
-    /// Number of processes without a connection.
+    /// Number of processes without a usable connection.
     unconnected: usize,
-    /// The command of the launcher.
     command: Vec<String>,
     /// The reason why a program could not be started.
     not_started: Option<String>,
@@ -221,7 +220,7 @@ impl SessionJudge {
             leaves || matches!(event.kind, EventKind::Exited { exit, .. } if exit != Exit::Code(0));
     }
 
-    /// Keeps the first crash.
+    /// Stores the crash, unless there was an earlier one.
     fn crashed(&mut self, crash: Finding, seq: u64) {
         self.crash.get_or_insert((Finding { seq, ..crash }, seq));
     }
@@ -246,9 +245,9 @@ impl SessionJudge {
         Dialect::ALL.into_iter().filter(is_negotiated).collect()
     }
 
-    /// Returns the violations by both sides, in order. A missing finalize does not count against a killed process, and is only a note for a
-    /// process that stops after an incorrect response. If a process stops because a key has no value, although some process puts the key,
-    /// the missing barrier is reported instead.
+    /// Returns the violations by both sides, in order. A missing finalize is not reported for a killed process, and is only a note for a
+    /// process that stops after an incorrect response. If a process stops because a get found nothing, although some process puts the key,
+    /// a missing barrier is reported instead of the missing finalize.
     pub fn findings(&self) -> Vec<Finding> {
         let unoffered = self.monitor.is_unoffered();
         let applies = |f: &&Finding| !unoffered || !needs_offer(&f.requirement);
@@ -270,7 +269,7 @@ impl SessionJudge {
     fn adjusted(&self, f: &Finding) -> Finding {
         let mut finding = f.clone();
         let leaves = f.party == PartyKind::Client && CLIENT_FINALIZES.contains(&&*f.requirement);
-        // The process has read the response and sent no other request.
+        // The process received a response last, and sent no other request.
         let gives_up = |p: &&SessionProcess| p.last_response_at > p.last_request_at;
         let Some((p, process)) =
             f.proc.filter(|_| leaves).and_then(|p| Some((p, self.processes.get(p).filter(gives_up)?)))
@@ -284,7 +283,7 @@ impl SessionJudge {
         };
         let of_server = |other: &&Finding| other.party == PartyKind::Server && other.proc == f.proc;
         let of_answer = |other: &&Finding| {
-            // If only a draft or a de facto rule excludes the response, a program that exits with 0 has accepted it.
+            // If only a draft or a de facto rule forbids the response, a program that exits with status 0 has accepted it.
             let counts = fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement);
             of_server(other) && other.seq == process.last_response_at && counts
         };
@@ -323,7 +322,7 @@ impl SessionJudge {
         process.is_refused.then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
     }
 
-    /// Returns the event with this number, if it was kept.
+    /// Returns the event with this number, if it is still stored.
     fn event(&self, seq: u64) -> Option<&Event> {
         let place = self.recent_events.binary_search_by_key(&seq, |event| event.seq);
         place.ok().map(|place| &self.recent_events[place]).or_else(|| self.evidence.get(&seq))
@@ -413,7 +412,7 @@ impl SessionJudge {
         (events, left_out + forgotten)
     }
 
-    /// Returns whether the process, or the server on its connection, continued after this finding.
+    /// Returns whether the process or the server sent something on the connection after this finding, or the process exited with status 0.
     fn continues_after(&self, finding: &Finding) -> bool {
         let process = finding.proc.and_then(|p| self.processes.get(p));
         process.is_some_and(|process| {
@@ -434,7 +433,7 @@ impl SessionJudge {
         all
     }
 
-    /// Explains a failed job: the finding after which its process stopped, and the requests without a response.
+    /// Explains the failure of the job: states the finding after which a process stopped, and the requests without a response.
     fn failure_reason(&self, findings: &[JudgedFinding]) -> Option<String> {
         let exit = self.exit.filter(|exit| *exit != Exit::Code(0))?;
         let counts = |judged: &&JudgedFinding| {
@@ -485,7 +484,7 @@ impl SessionJudge {
         if !self.outlived.is_empty() {
             let left: Vec<String> = self.outlived.iter().map(ToString::to_string).collect();
             return Some(format!(
-                "outlived the launcher, so the recording is incomplete: rank {}",
+                "processes outlived the launcher, so the recording is incomplete: rank {}",
                 left.join(", ")
             ));
         }

@@ -1,5 +1,5 @@
-//! Symptoms. A symptom is the part of a finding that does not change after a rebuild or on a different machine. For a crash, it is the
-//! signal and the function.
+//! Symptoms. The symptom of a finding is the part of its text that stays the same after a rebuild or on a different machine. The symptom of
+//! a crash consists of the signal and the function.
 
 use crate::Finding;
 use crate::backtrace::CrashLocation;
@@ -7,14 +7,15 @@ use crate::builtin_requirements::NO_CRASH;
 use crate::cause::{CHOSEN_NAME_KEYS, CommonCause, mask};
 use crate::verdict::JudgedFinding;
 
-/// Minimum length of a symptom.
+/// Minimum length of a common symptom, in bytes.
 const MIN_CHARACTERS: usize = 6;
 
 /// Fields of a message whose values differ between jobs or machines, in addition to names that an implementation chooses.
 const VOLATILE_FIELDS: [&str; 3] = ["pmijobid=", "hostname=", "msg="];
 
 /// Returns whether a recorded symptom matches a finding. For a crash, only the signal and the function are compared, because a recorded
-/// symptom may contain addresses and line numbers from a different build. The function is compared only if both sides state it.
+/// symptom may contain addresses and line numbers from a different build. The function is compared only if both the symptom and the finding
+/// state it.
 pub fn matches(symptom: &str, finding: &Finding) -> bool {
     let Some(recorded) = Crash::read(symptom).filter(|_| finding.requirement == NO_CRASH) else {
         return finding.seen.contains(symptom);
@@ -27,7 +28,7 @@ pub fn matches(symptom: &str, finding: &Finding) -> bool {
     same_signal && same_function && finding.seen.contains(recorded.before)
 }
 
-/// Returns the part that is common to the symptoms of several findings, if this part is long enough to identify the findings.
+/// Returns the longest part that the symptoms of all findings have in common, if this part is long enough to identify the findings.
 pub fn common_symptom<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<String> {
     let mut all: Vec<String> = findings.into_iter().map(of).collect();
     all.sort_unstable();
@@ -57,7 +58,7 @@ pub(crate) fn of(finding: &Finding) -> String {
     if let Some(crash) = Crash::read(&finding.seen).filter(|_| finding.requirement == NO_CRASH) {
         return match &finding.place {
             Some(CrashLocation::Function(name)) => format!("signal {} (in {name})", crash.signal),
-            // An address changes with every build.
+            // An address differs in every build.
             _ => format!("signal {}", crash.signal),
         };
     }
@@ -82,7 +83,6 @@ pub(crate) fn of(finding: &Finding) -> String {
     shape.split_inclusive([' ', ';']).map(part).collect()
 }
 
-/// The description of a crash, split into its parts.
 struct Crash<'a> {
     /// The text before the signal.
     before: &'a str,

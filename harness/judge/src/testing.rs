@@ -19,15 +19,15 @@ pub(crate) fn started(proc: Proc, env: &[(&str, &str)]) -> EventKind {
     EventKind::Started { proc, env, args: Vec::new(), bad_fd: None }
 }
 
-/// Returns the body of a frame with its length.
+/// Returns a frame with this body: the length, then the body.
 pub(crate) fn framed(body: &str) -> String {
     format!("{:>6}{body}", body.len())
 }
 
 /// Returns the event that a line describes. The line begins with `RANK` or `GROUP:RANK`. `0 > text` is a line from rank 0, and `0 < text`
 /// is a line to rank 0. `>>` and `<<` stand for a frame, and `>|` and `<|` for bytes without a newline. `closed` means that the server
-/// closes the connection, and `leaves` that the client closes it. `silence` is a missing response. `exits STATUS` and `dies SIGNAL` are the
-/// end of the process.
+/// closes the connection, and `leaves` means that the client closes it. `silence` is a missing response. `exits STATUS` and `dies SIGNAL`
+/// mean that the process ends.
 pub(crate) fn event(line: &str) -> EventKind {
     let (rank, rest) = line.split_once(' ').expect("a rank");
     let (group, rank) = rank.split_once(':').unwrap_or(("0", rank));

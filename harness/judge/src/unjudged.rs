@@ -20,11 +20,11 @@ pub enum UnjudgedReason {
         none: bool,
         /// The exit of the launcher, if it has ended.
         launcher: Option<Exit>,
-        /// The proof that no process will report later, and the time that the runner waited.
+        /// The proof that no further process will report, and the time that the runner waited.
         nothing: Option<(SilenceProof, Duration)>,
     },
-    /// The server did not offer the wire protocol to any process, so the protocol's requirements do not apply. Contains the reason and, if
-    /// known, the option that enables the protocol.
+    /// The server did not offer the wire protocol to any process, so the protocol's requirements do not apply. Contains a description and,
+    /// if known, the option that enables the protocol.
     NotOffered(String),
     /// The library under test cannot be used.
     Unloadable(LoadFailure),
@@ -43,7 +43,7 @@ pub enum UnjudgedReason {
 }
 
 impl UnjudgedReason {
-    /// Returns the text of [`Self::Misplaced`] for processes that have been placed on these nodes.
+    /// Returns the text for [`Self::Misplaced`] if the process manager has placed the processes on these nodes.
     pub fn placement<S: Borrow<str>>(processes: u32, nodes: &[S]) -> String {
         format!(
             "the process manager placed {processes} processes on {} nodes ({})",

@@ -1,4 +1,4 @@
-//! A monitor of the messages between a proxy and its upstream, which offer a second way to observe a server under test.
+//! Compares the messages between a proxy and its upstream with the messages between the proxy and its processes.
 //!
 //! A proxy serves the processes of its node and forwards the requests that concern other nodes. It must not lose, invent or misroute
 //! messages, and must not announce a barrier before all of its processes have entered the barrier. A scenario may make the upstream send
@@ -32,7 +32,7 @@ struct UpstreamPut {
     value: Vec<u8>,
     /// Number of barriers that the process had entered before the put.
     round: u64,
-    /// True if the server has confirmed the put.
+    /// True if the server has answered the put with success.
     acknowledged: bool,
     /// True if the put's loss has been reported.
     loss_reported: bool,
@@ -44,11 +44,12 @@ struct UpstreamClient {
     /// Number of barriers of the whole process group that the process has entered.
     entered: u64,
     is_gone: bool,
-    /// The unanswered request.
+    /// The request that has not been answered yet.
     pending_request: Option<Vec<u8>>,
     /// True if a multi-line spawn request is incomplete.
     in_block: bool,
-    /// The number that the upstream side uses for the unanswered request, if the proxy has forwarded it.
+    /// The number of the unanswered request among those that proxies have forwarded, or [`u64::MAX`] if it is unknown which of several
+    /// identical requests the proxy has forwarded. `None` if the request was not forwarded.
     forwarded: Option<u64>,
     /// True if the process has sent a request before the previous one was answered, or has received two responses to the same request. The
     /// responses to the process then cannot be matched with its requests.
@@ -73,9 +74,9 @@ struct ProxyState {
     barriers: u64,
     /// Keys of the pairs that the proxy has forwarded.
     forwarded_keys: HashSet<Vec<u8>>,
-    /// Number of forwarded pairs whose keys no process has put. The same number of missing puts counts as changed rather than lost.
+    /// Number of forwarded pairs whose keys no process has put. As many missing puts count as changed by the proxy rather than lost.
     unknown_pairs: usize,
-    /// Identical requests from several processes, and how many more times each may be forwarded.
+    /// For each request that several processes have sent in identical form, the number of times that the proxy may still forward it.
     identical_requests: HashMap<Vec<u8>, usize>,
 }
 
@@ -85,7 +86,8 @@ pub(crate) struct UpstreamMonitor {
     nodes: u32,
     /// The size of each process group, by the number of the group.
     sizes: BTreeMap<u32, u32>,
-    /// True if a proxy has confused processes, so the origin of its requests is unknown. A different monitor reports the confusion.
+    /// True if a proxy has confused processes. The origin of the proxy's requests is then unknown. [`Monitor`](crate::Monitor) reports the
+    /// confusion.
     has_confused_processes: bool,
     clients: BTreeMap<Proc, UpstreamClient>,
     proxies: BTreeMap<(u32, u32), ProxyState>,
@@ -336,7 +338,7 @@ impl UpstreamMonitor {
     }
 
     fn barrier(&mut self, group: u32, proxy: u32, text: &[u8]) {
-        // Barriers of a subset of the processes are not judged.
+        // Barriers over part of the group are not judged.
         if get(text, "group").is_some_and(|name| name != b"WORLD") {
             return;
         }
@@ -411,7 +413,7 @@ impl UpstreamMonitor {
         if *remaining > 0 || same.len() > 1 {
             *remaining = (*remaining + same.len()).saturating_sub(1);
             for proc in same {
-                // The request has been or will be forwarded, under an unknown number.
+                // The proxy has forwarded or will forward the request, but its number is unknown.
                 self.client(proc).forwarded = Some(u64::MAX);
             }
             return;
@@ -441,7 +443,7 @@ impl UpstreamMonitor {
 struct UpstreamPendingRequest {
     body: Vec<u8>,
     thrid: Option<Vec<u8>>,
-    /// The number that the upstream side uses for the request, if the proxy has forwarded it.
+    /// The number of the request among those that proxies have forwarded, as in [`UpstreamClient::forwarded`].
     forwarded: Option<u64>,
 }
 
@@ -449,8 +451,7 @@ struct UpstreamPendingRequest {
 #[derive(Debug, Default)]
 struct PendingFrames {
     pending: Vec<UpstreamPendingRequest>,
-    /// True if a message is ambiguous: the proxy may parse it differently from this monitor, or the order of messages does not identify
-    /// requests.
+    /// True if the proxy may have parsed a message differently from this monitor, or if the responses cannot be matched with the requests.
     is_ambiguous: bool,
 }
 
@@ -467,8 +468,8 @@ impl PendingFrames {
         self.pending.push(UpstreamPendingRequest { body: message.text.to_vec(), thrid, forwarded: None });
     }
 
-    /// Removes the pending request that a response answers, and returns its number on the upstream side: `None` if the request was not
-    /// forwarded or the match is ambiguous.
+    /// Removes the pending request that a response answers, and returns its number among the forwarded requests. Returns `None` if the
+    /// request was not forwarded, or if the match is ambiguous.
     fn answers(&mut self, message: &Decoded<'_>) -> Option<u64> {
         let thrid = message.value("thrid").filter(|_| !is_doubled(message.text));
         let of_thread = |other: &UpstreamPendingRequest| other.thrid.as_deref() == thrid.as_deref();
@@ -483,7 +484,7 @@ fn is_doubled(body: &[u8]) -> bool {
     body.windows(2).any(|two| two == b";;")
 }
 
-/// Decodes a body in which every semicolon ends a tuple.
+/// Decodes a body. Returns `None` if a semicolon in it is doubled, or if it contains no tuples.
 fn plain(direction: Direction, body: &[u8]) -> Option<Decoded<'_>> {
     let message = Decoded::new(direction, Framing::Frames, body);
     (message.has_tuples() && !is_doubled(body)).then_some(message)
@@ -602,7 +603,6 @@ fn is_of_draft(body: &[u8]) -> bool {
     is_doubled(body) || body.iter().any(|b| !(b' '..=b'~').contains(b))
 }
 
-/// Returns the command of a body.
 fn command_of(body: &[u8]) -> Option<&[u8]> {
     plain(Direction::ToServer, body)?.command()
 }
@@ -656,8 +656,8 @@ mod tests {
         monitor
     }
 
-    /// Returns the findings about these messages. `0 > text` is a message from rank 0, and `0 < text` a message to rank 0. `p0 > text` is a
-    /// message from proxy 0, and `p0 < ID text` the answer to its request number ID, counted from 0. If `frames` is true, the ranks
+    /// Returns the findings about these messages. `0 > text` is a message from rank 0, and `0 < text` is a message to rank 0. `p0 > text`
+    /// is a request from proxy 0, and `p0 < ID text` is the answer to request number ID, counted from 0. If `frames` is true, the ranks
     /// exchange frames.
     fn played(start: Vec<EventKind>, lines: &[&str], frames: bool) -> Vec<(String, String)> {
         let mut requests = 0;

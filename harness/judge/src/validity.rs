@@ -1,4 +1,5 @@
-//! Validity: a session is valid if every message from the harness's side follows the grammar and fits the state.
+//! Decides whether the input of an implementation was valid: whether every message from the other side follows the grammar and fits the
+//! state.
 
 use pmi_scenario::ids;
 use std::collections::HashSet;
@@ -46,7 +47,7 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: PartyKind, shown_
     !monitor.is_irregular_of(ours) && !monitor.is_mid_message(direction)
 }
 
-/// Functions that take a key, and the position of the key among the arguments.
+/// Functions that take a key, each with the position of the key among the arguments.
 const KEY_ARGUMENTS: [(&str, usize); 7] = [
     ("PMI_KVS_Put", 1),
     ("PMI_KVS_Get", 1),
@@ -57,7 +58,6 @@ const KEY_ARGUMENTS: [(&str, usize); 7] = [
     ("PMI2_Info_PutNodeAttr", 0),
 ];
 
-/// The calls of a library.
 #[derive(Default)]
 struct LibraryCalls {
     /// The names of keyval spaces that the library has returned.
@@ -65,8 +65,8 @@ struct LibraryCalls {
 }
 
 impl LibraryCalls {
-    /// Returns whether an event shows that the caller of a library breaks the rules of the API. This is the case if the environment offers
-    /// no process manager, or if an argument is invalid for its function.
+    /// Returns whether an event shows that the caller of a library breaks the rules of the API: the environment offers no process manager,
+    /// or a function is called with an invalid argument.
     fn breaks_api(&mut self, event: &Event) -> bool {
         match &event.kind {
             EventKind::Started { env, .. } => !has_connection(env),

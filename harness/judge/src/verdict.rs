@@ -15,7 +15,8 @@ use pmi_wire::ConnectionMethod;
 /// Version of the log format.
 pub const LOG_FORMAT: u32 = 3;
 
-/// The dialect of a recording. The connections negotiate it later, and each result contains the negotiated versions.
+/// The `dialect` in the header of a recording. The connections negotiate the dialect later, and each result contains the negotiated
+/// versions.
 pub const NEGOTIATED_DIALECT: &str = "as negotiated";
 
 /// The verdict on a scenario.
@@ -37,7 +38,7 @@ pub enum Verdict {
     Crashed,
     /// The implementation neither answered nor exited.
     Hung,
-    /// The scenario failed, but not when it was played again.
+    /// The scenario failed, but passed when it was played again.
     Flaky,
     /// The implementation lacks an optional operation that the scenario needs.
     NotApplicable,
@@ -105,8 +106,8 @@ impl Strictness {
         judged.deviation.is_none() && self.counts(judged)
     }
 
-    /// Returns whether this finding makes the run red unless a deviation covers it. An outcome that the scenario accepts as an alternative
-    /// remains a note.
+    /// Returns whether this finding would make the run red if no deviation covered it. An outcome that the scenario accepts as an
+    /// alternative remains a note.
     pub fn counts(self, judged: &JudgedFinding) -> bool {
         match judged.severity {
             Severity::Fail => true,
@@ -158,7 +159,7 @@ pub struct ScenarioResult {
     pub verdict: Verdict,
     /// True if deviations cover all findings that would make the run red.
     pub deviates_as_recorded: bool,
-    /// The findings: by severity, with a crash first, then in the order of the events.
+    /// The findings, sorted by severity, then by kind (a crash first), then by the order of the events.
     pub findings: Vec<JudgedFinding>,
     /// Consequences of the first finding, if the first finding is a crash or a violation with consequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -186,7 +187,7 @@ pub struct ScenarioResult {
     pub replay: String,
     /// The scenario's file as shown to the user, for `FILE:LINE`.
     pub path: String,
-    /// The words that the scenario puts before the launcher's command (`launch`).
+    /// The words that the scenario puts before the launcher's command, in its `launch` line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<String>,
     /// The events that explain the findings, and the last events, in order. The log contains all events.
@@ -216,7 +217,7 @@ pub struct Attempts {
     pub played: u32,
     /// Number of attempts whose result was red.
     pub red: u32,
-    /// The findings of all attempts, and the number of attempts that show each.
+    /// The findings of all attempts, each with the number of attempts that show it.
     pub found: Vec<RepeatedFinding>,
 }
 
@@ -229,7 +230,7 @@ pub struct RepeatedFinding {
     /// True if at least one attempt shows neither this finding nor a different finding with the same symptom.
     #[serde(skip)]
     pub absent: bool,
-    /// The finding as first seen.
+    /// The finding in the first attempt that showed it.
     #[serde(rename = "judged")]
     pub finding: JudgedFinding,
 }

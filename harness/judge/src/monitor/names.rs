@@ -13,8 +13,7 @@ use crate::finding::PartyKind;
 use crate::observation::{ObservationText, quote_bytes};
 
 impl Monitor {
-    /// Records a request about a name. If the request overlaps with a different request about the name, a server may handle the two in any
-    /// order.
+    /// Marks the name as contested if the request conflicts with an unanswered request, because a server may handle the two in any order.
     pub(super) fn name_requested(&mut self, request: &NameRequest) {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
         if ranks.any(|rank| rank.open_names().any(|open| open.conflicts_with(request))) {

@@ -1,9 +1,8 @@
-//! The carrier of the messages between the processes of a session and their process manager. It reports the messages in chronological
-//! order.
+//! The carrier forwards the messages between the processes of a session and their process manager, and reports them in chronological order.
 //!
 //! The taps pass the connections of all processes to the carrier, so all messages have a single order. Each message is reported before it
-//! is forwarded, so causes are reported before their effects. A tap keeps copies of both ends, so that the connection closes when the tap
-//! exits, and so that the tap can forward messages if the recorder exits.
+//! is forwarded, so causes are reported before their effects. A tap keeps copies of both ends of its connection for two reasons: the
+//! connection must not close before the tap exits, and the tap must be able to forward messages if the recorder exits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -44,7 +43,7 @@ pub(crate) enum FactKind<B = Vec<u8>> {
     Started(Start),
     /// The program could not be started.
     NotStarted(String),
-    /// A spawn request is about to be forwarded. The contained folder holds the tap that replaces a program of the request.
+    /// A spawn request is about to be forwarded. Contains the folder of the tap that replaces a program of the request.
     Spawns(String),
     /// Bytes in this direction are about to be forwarded.
     Carried(Direction, B),
@@ -58,8 +57,8 @@ pub(crate) enum FactKind<B = Vec<u8>> {
     Ended(Exit),
 }
 
-/// The facts since the last batch, in order. The bytes of all messages are in a single buffer, because otherwise memory would be allocated
-/// for each message, and freed by the judge in another thread.
+/// The facts since the last batch, in order. The bytes of all messages are in a single buffer. Otherwise, memory would be allocated for
+/// each message, and freed by the judge in another thread.
 #[derive(Default)]
 pub(crate) struct Batch {
     facts: Vec<ProcessFact<usize>>,
@@ -109,11 +108,11 @@ pub(crate) enum CarrierSource {
     Listener,
     /// The channel of a tap.
     Tap(u64),
-    /// An end of a connection that is carried for a tap.
+    /// An end of the connection whose messages are forwarded for a tap.
     Carried(u64, PumpSide),
 }
 
-/// A tap, and the connection that is carried for it.
+/// A tap, and the connection whose messages are forwarded for it.
 struct TapConnection {
     control: Channel,
     /// The key of the tap's channel in the reactor; `None` after the tap has exited.
@@ -130,18 +129,17 @@ struct ObservedProcess {
     program: Option<Pid>,
     rewriter: Rewriter,
     spawned: u32,
-    /// True if the program has closed its end while it was ending. The close is reported only with the end of the program, because a
-    /// program that was killed together with its tap has not closed its connection itself.
+    /// True if the program's end was closed while the program was ending. The close is reported only together with the end of the program:
+    /// if the program is killed together with its tap, neither is reported, because the program has not closed the connection itself.
     closed_while_ending: bool,
     /// The exit of the program, until it is reported.
     ended: Option<Exit>,
-    /// True if the exit has been reported.
     exit_reported: bool,
 }
 
 impl ObservedProcess {
-    /// Returns whether the program is ending or has ended. The tap may have reaped the program without having reported this yet. Right
-    /// after the tap has started, the program may still be unknown.
+    /// Returns true if the program is ending or has ended, even if the tap has reaped the program and not reported this yet. Also returns
+    /// true while the program's process id is unknown, right after the tap has started.
     fn is_ending(&self) -> bool {
         let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
         self.ended.is_some() || self.exit_reported || self.program.is_none_or(ends)
@@ -151,8 +149,8 @@ impl ObservedProcess {
 /// Forwards the messages on all connections of a session, and reports each message.
 pub(crate) struct Carrier {
     reactor: Reactor<CarrierSource>,
-    /// The listener for taps; `None` after the descriptors have run out. Taps that have not been accepted by then forward their messages
-    /// without the recorder.
+    /// The listener for taps; `None` once the descriptors have run out. A tap that was not accepted before forwards its messages without
+    /// the recorder.
     listener: Option<UnixListener>,
     listens: ReactorKey,
     taps: BTreeMap<u64, TapConnection>,
@@ -215,7 +213,7 @@ impl PumpHandler for FactReporter<'_> {
         let out = process.rewriter.pass(bytes, |name| {
             process.spawned += 1;
             let place = format!("by-{pid}-{}", process.spawned);
-            // If the tap cannot be created, the program runs unobserved.
+            // If no tap can be created, the program runs unobserved.
             let path = tap::make_for(name, &facts.binary, &facts.scratch.join(&place)).ok()?;
             facts.report(pid, FactKind::Spawns(place));
             Some(path.into_os_string().into_vec())
@@ -276,8 +274,8 @@ impl Carrier {
         let mut other = false;
         // Events are handled even if a signal ended the wait.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
-        // The process manager's messages come first. The waiting processes then continue, and their next requests reach the process
-        // manager together.
+        // The process manager's messages are forwarded first. The waiting processes then continue, and their next requests reach the
+        // process manager together.
         let is_from_server = |ready: &Ready<CarrierSource>| {
             matches!(ready.source, CarrierSource::Carried(_, PumpSide::Server))
         };
@@ -293,7 +291,6 @@ impl Carrier {
         other
     }
 
-    /// Returns the facts that have not been taken yet.
     pub(crate) fn reported_facts(&self) -> &Batch {
         &self.facts.reported
     }
@@ -391,7 +388,7 @@ impl Carrier {
         };
         let mut owner = FactReporter { process, facts: &mut self.facts };
         let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);
-        // If the program is ending, the connection ends together with its tap.
+        // If the program is ending, the connection must end together with the tap.
         if !matches!(state, Ok(PumpState::Open)) && (process.exit_reported || !process.is_ending()) {
             control.send(&RecorderMessage::Close);
             self.close(id);
@@ -416,7 +413,7 @@ impl Carrier {
                 let mut owner = FactReporter { process: &mut tap.process, facts: &mut self.facts };
                 state = pump.drain(&mut owner, &mut self.reactor, &mut self.buffer);
                 if pump.is_blocked() && !is_gone {
-                    // The process manager must read the earlier messages first.
+                    // The process manager must first read the messages that were sent before the end.
                     return;
                 }
             }

@@ -22,7 +22,7 @@ use pmi_scenario::requirement::Catalogue;
 const RANKS: &str = "{ranks}";
 const PROGRAM: &str = "{program}";
 
-/// Launchers that take `-n RANKS PROGRAM`.
+/// Launchers that accept `-n RANKS PROGRAM`.
 const KNOWN_LAUNCHERS: [&str; 3] = ["mpiexec", "mpirun", "srun"];
 
 /// The error for an unusable command of a process manager or program. The message shows a usable form.
@@ -332,7 +332,6 @@ impl InteropMatrix {
     }
 }
 
-/// Returns the name of a column.
 fn column_name(i: usize) -> String {
     match u8::try_from(i) {
         Ok(i @ 0..=25) => char::from(b'A' + i).to_string(),
@@ -340,7 +339,7 @@ fn column_name(i: usize) -> String {
     }
 }
 
-/// Replaces control characters, which could change the state of a terminal.
+/// Escapes control characters, which could change the state of a terminal.
 fn escape_controls(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -7,7 +7,7 @@
 //!
 //! The tap ([`tap`]) is a small program, or `pmi-conform` under a different name, that is placed before the program in a command line. It
 //! starts the program, passes its connection to the recorder, forwards signals, and ends in the same way as the program. The recorder
-//! carries the bytes of all connections (`carrier`, `pump`), and reports each piece *before* it forwards it. Therefore a cause is recorded
+//! carries the bytes of all connections (`carrier`, `pump`), and reports each piece *before* forwarding it. Therefore a cause is recorded
 //! before its effect, and no `barrier_out` comes before the last `barrier_in`. If the recorder ends before the session, the taps forward
 //! the messages themselves.
 //!

@@ -1,5 +1,5 @@
-//! Identifies the process that connects to a tap's port: the tap's program, or another process on this machine. The tap has replaced the
-//! process manager's port with its own port.
+//! Identifies the process that connects to a tap's port: the tap's program, or another process on this machine. The tap gives the program
+//! its own port in place of the process manager's port.
 
 use std::fs;
 use std::net::TcpStream;
@@ -20,9 +20,9 @@ enum PeerIdentity {
     Unknown,
 }
 
-/// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. The program is a descendant of this
-/// process or, if it has left its parent, has the port in its environment. If the process cannot be determined, the first bytes decide. A
-/// connection on which no bytes have arrived is not attributed to a stranger.
+/// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. A process belongs to the program if
+/// it is a descendant of this process, or if its environment contains the port. If the process is unknown, the first bytes decide: a
+/// stranger's bytes do not begin with the program's initack.
 pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         PeerIdentity::OwnProgram => false,
@@ -33,7 +33,7 @@ pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
 
 fn other_end(client: impl AsFd, port: &str) -> PeerIdentity {
     let Some(end) = tcp::ends(client).and_then(tcp::find_peer) else { return PeerIdentity::Unknown };
-    // A closed connection belongs to no process.
+    // Inode 0 stands for a closed connection, whose process is unknown.
     if end.inode == 0 {
         return PeerIdentity::Unknown;
     }
@@ -46,20 +46,20 @@ fn other_end(client: impl AsFd, port: &str) -> PeerIdentity {
         let has_port = tree::variable_of(owner, PORT).is_some_and(|value| value == port);
         return if has_port { PeerIdentity::OwnProgram } else { PeerIdentity::Stranger };
     }
-    // The process belongs to a different user, unless the descriptors of a descendant cannot be read.
+    // A process whose descriptors cannot be read belongs to a different user, unless it is a descendant.
     let all_are_seen = family.iter().all(|pid| fs::read_dir(format!("/proc/{pid}/fd")).is_ok());
     if all_are_seen { PeerIdentity::Stranger } else { PeerIdentity::Unknown }
 }
 
-/// Returns the first bytes without removing them. Returns no bytes if the connection has ended without sending any, and `None` if nothing
-/// has arrived yet.
+/// Returns the first bytes that have arrived, and leaves them in the socket. The result is empty if the connection has ended before any
+/// bytes arrived, and `None` if nothing has arrived yet.
 fn peeked_bytes(client: &TcpStream) -> Option<Vec<u8>> {
     let mut start = [0; 256];
     let (length, _) = recv(client, &mut start[..], RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
     Some(start[..length].to_vec())
 }
 
-/// Returns whether bytes begin with the initack of a process with this process's PMI_ID.
+/// Returns whether bytes begin with an initack that contains the PMI_ID of this process, which is also that of the program.
 fn is_own_initack(bytes: &[u8]) -> bool {
     let id = std::env::var("PMI_ID").unwrap_or_default();
     bytes.starts_with(format!("{}\n", initack(&id)).as_bytes())
@@ -73,7 +73,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a child and its connection. The child does not have the port in its environment, so only its ancestry identifies it.
+    /// Starts a child that connects to the port, and returns the child and its connection. The child's environment does not contain the
+    /// port, so only its ancestry identifies it.
     fn visit(listener: &TcpListener, script: &str) -> (std::process::Child, TcpStream) {
         let at = listener.local_addr().unwrap().port();
         let script = format!("exec 3<>/dev/tcp/127.0.0.1/{at}; {script}");
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_visitor_is_identified_by_its_message() {
+    fn closed_connection_is_identified_by_its_message() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         for (message, stranger) in
             [("cmd=initack pmiid=4711", true), ("cmd=initack pmiid=", false), ("", true)]

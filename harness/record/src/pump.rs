@@ -31,19 +31,19 @@ impl PumpSide {
     }
 }
 
-/// The handler of a pump's events. It receives each event before the other side can observe it.
+/// The handler of a pump's events. The pump calls it for each event before the other side can observe the event.
 pub(crate) trait PumpHandler {
     /// Handles bytes that have arrived from a side. Returns the bytes to forward.
     fn forward<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
-    /// Handles the close of the connection by a side. `left_unread` is true if the side is known to have left bytes unread. Returns the
-    /// bytes that must still be forwarded.
+    /// Handles the close of the connection by a side. `left_unread` is true if the side is known to have left bytes unread. Returns bytes
+    /// that must still be forwarded to the other side.
     fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8>;
-    /// Returns whether the client has closed its end because the client is exiting. The connection then ends in both directions.
+    /// Returns true if the client has closed its end because it is exiting. The connection then ends in both directions.
     fn client_is_ending(&mut self) -> bool;
 }
 
 struct PumpEnd {
-    /// The connection to this end. While bytes wait to be written here, the other end is not read.
+    /// The connection to the process at this end. While bytes wait to be written here, the other end is not read.
     connection: NonBlockingStream,
     key: ReactorKey,
     /// True if no more bytes will arrive from this end.
@@ -65,7 +65,7 @@ impl PumpEnd {
 /// The state of a pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpState {
-    /// A side is gone, and everything that it wrote has been carried.
+    /// A side is gone, or both sides have sent everything. All bytes have been carried.
     Over,
     /// More bytes may arrive.
     Open,
@@ -95,12 +95,13 @@ impl Pump {
         Ok(Self { client, server })
     }
 
-    /// Avoids waking up the client when its requests are read. [`take_old_unread`](Self::take_old_unread) must then be called periodically.
+    /// Makes the pump leave the client's requests in the socket after reading them, because removing them would wake up the client.
+    /// [`take_old_unread`](Self::take_old_unread) must then be called periodically.
     pub(crate) fn leave_requests(&mut self) {
         self.client.connection.leave_short_messages();
     }
 
-    /// Takes requests that were already left at the last call; see [`NonBlockingStream::take_old_unread`].
+    /// Removes requests that were already in the socket at the last call; see [`NonBlockingStream::take_old_unread`].
     pub(crate) fn take_old_unread(&mut self) {
         self.client.connection.take_old_unread();
     }
@@ -136,8 +137,8 @@ impl Pump {
         Ok(if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open })
     }
 
-    /// Carries the available bytes after a process has ended. The amount is limited, because processes that it has left behind might never
-    /// stop writing.
+    /// Carries the available bytes after the program has ended. The number of reads is limited, because processes that the program has left
+    /// behind might never stop writing.
     pub(crate) fn drain<S: Copy>(
         &mut self,
         owner: &mut dyn PumpHandler,
@@ -162,7 +163,7 @@ impl Pump {
                 break;
             }
         }
-        // The caller may close the pump after this call, which must not look like a reset to the client.
+        // The caller may close the pump after this call. Unread requests would then make the client see a reset.
         self.client.connection.take_unread();
         Ok(PumpState::Open)
     }
@@ -189,7 +190,7 @@ impl Pump {
         let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
         let other = self.end(to.other());
         if unread && !other.is_ended {
-            // This side no longer reads, so reading from the other side ends. The bytes from this side can still be carried.
+            // The process at this side no longer reads, so reading from the other side ends. Bytes from this side can still be carried.
             other.is_ended = true;
             let _ = shutdown(&other.connection, Shutdown::Read);
         }
@@ -237,7 +238,7 @@ impl Pump {
             let over = self.end(side).is_ended;
             let other = self.end(side.other());
             if over && other.connection.unwritten() == 0 && !other.reported {
-                // TCP does not show that a side is gone for good.
+                // On TCP, `is_gone` may not show that the client is gone, so the handler is asked as well.
                 if self.end(side).is_gone() || (side == PumpSide::Client && owner.client_is_ending()) {
                     return true;
                 }
@@ -347,7 +348,7 @@ mod tests {
             closes.write_all(b"last words").unwrap();
             drop(closes);
             assert_eq!(all(&mut stays), b"last words!");
-            // The same result as without the pump: the reader is gone.
+            // As without the pump, the reader is gone.
             pump.join().unwrap().unwrap();
             assert_eq!(stays.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
             let reports: Vec<_> = reports.iter().collect();
@@ -359,7 +360,7 @@ mod tests {
     struct ManualPump {
         program: UnixStream,
         manager: UnixStream,
-        /// Duplicates of the pump's own ends of both connections: the program's, and the manager's.
+        /// Duplicates of the pump's ends of both connections: first the connection to the program, then the connection to the manager.
         ends: (UnixStream, UnixStream),
         reactor: Reactor<PumpSide>,
         pump: Pump,
@@ -386,7 +387,7 @@ mod tests {
             }
         }
 
-        /// Carries the available bytes, and returns those that the process manager receives.
+        /// Carries the available bytes, and returns the bytes that the process manager receives.
         fn receive(&mut self) -> Vec<u8> {
             self.carry();
             let mut bytes = vec![0; 64];
@@ -394,7 +395,7 @@ mod tests {
             bytes[..n].to_vec()
         }
 
-        /// Returns whether a later read would wake the program because of bytes that it has written.
+        /// Returns whether bytes that the program has written are still in the socket.
         fn is_left(&self) -> bool {
             unread_bytes(&self.program).unwrap() > 0
         }
@@ -416,7 +417,7 @@ mod tests {
             (10..50).contains(&taken),
             "the pump must take requests neither after every response nor in large batches: taken {taken} times"
         );
-        // A request without a response is taken eventually, which frees its buffer space.
+        // A request without a response is taken after a while, which frees its buffer space.
         pump.program.write_all(b"ask").unwrap();
         pump.carry();
         pump.pump.take_old_unread();

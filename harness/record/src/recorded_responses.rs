@@ -1,9 +1,9 @@
 //! Writes a session as a scenario for the program. In this scenario, the reference server repeats the recorded responses from the process
 //! manager.
 //!
-//! Responses that describe the process manager are repeated as recorded: limits, universe size, application number, process mapping, and
-//! the response to fullinit. The order of their keys is kept, and so are unusual keys. The reference server itself generates responses that
-//! depend on earlier requests (keyval space, barriers, spawn).
+//! Responses that describe the process manager are repeated as recorded, including the order of their keys and unusual keys: limits,
+//! universe size, application number, process mapping, and the response to fullinit. All other responses are those of the reference server,
+//! because they depend on earlier requests (keyval space, barriers, spawn).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -17,12 +17,13 @@ use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_scenario::ast::Dialect;
 use pmi_wire::Proc;
 
-/// A request and its response.
+/// A request, as the scenario expects it, and the recorded response.
 type RecordedExchange = (&'static str, String);
 
 #[derive(Default)]
 struct RecordedRank {
-    /// For each pending request: the row in the protocol table, and the request if the response will be repeated.
+    /// For each pending request: the row in the protocol table and, if the response will be repeated, the text of the request in the
+    /// scenario.
     pending: VecDeque<(Option<&'static protocol::Exchange>, Option<&'static str>)>,
     exchanges: Vec<RecordedExchange>,
 }
@@ -122,7 +123,7 @@ fn is_complete_message(line: &[u8]) -> bool {
     line.starts_with(b"cmd=") || line == b"endcmd"
 }
 
-/// Returns the request, as written in a scenario, if its response describes the process manager.
+/// Returns the text of a request in the scenario, if the response to the request describes the process manager.
 fn kind(message: &Decoded<'_>) -> Option<&'static str> {
     let exchange = message.exchange().filter(|_| message.is_well_formed())?;
     let key = message.field("key").unwrap_or_default();

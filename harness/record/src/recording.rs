@@ -1,5 +1,5 @@
-//! The record of a session: turns the facts from the taps into events, and passes the events to the judge. Determines the rank of each
-//! process, and the spawn request that started it.
+//! Turns the facts from the taps into events, and passes the events to the judge. Determines the rank of each process, and the spawn
+//! request that started the process.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const EVENT_SIZE: usize = 128;
 /// First number for process groups that no recorded spawn request has started.
 const FIRST_UNKNOWN_GROUP: u32 = 1_000_000;
 
-/// The record of a session.
+/// The recording of a session: its events so far, and its judge.
 #[derive(Default)]
 pub struct Recording {
     command: Vec<String>,
@@ -31,24 +31,25 @@ pub struct Recording {
     remaining_bytes: usize,
     is_complete: bool,
     procs: HashMap<i32, Proc>,
-    /// All processes, and whether they have ended.
+    /// All processes. The value is true if the process has ended.
     processes: BTreeMap<Proc, bool>,
     /// The process group of each folder of taps.
     groups: HashMap<String, u32>,
     /// For each process with an incomplete spawn request, the folders of its taps.
     folders: HashMap<Proc, Vec<String>>,
-    /// Processes whose exchange of initack is incomplete, by process id.
+    /// Processes whose initack has not been answered completely, by process id.
     identifying: HashMap<i32, IdentifyingProcess>,
 }
 
 impl Start {
-    /// Returns whether the process connects through PMI_PORT, and therefore begins with an initack.
+    /// Returns whether the process connects through PMI_PORT. Its first message is then an initack.
     fn is_by_port(&self) -> bool {
         self.env.contains_key("PMI_PORT") && (self.bad_fd.is_some() || !self.env.contains_key("PMI_FD"))
     }
 }
 
-/// A process whose exchange of initack is incomplete. The response contains the data that other processes get from their environment.
+/// A process whose initack has not been answered completely. The response contains the data that other processes get from their
+/// environment.
 #[derive(Debug)]
 struct IdentifyingProcess {
     start: Start,
@@ -59,7 +60,7 @@ struct IdentifyingProcess {
 }
 
 impl IdentifyingProcess {
-    /// Takes the bytes that belong to the initack or its response. Returns the remaining bytes.
+    /// Stores the bytes that belong to the initack or to its response. Returns the remaining bytes.
     fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
         let (text, lines) = match direction {
             // A process that sends its init has received the response.
@@ -200,8 +201,8 @@ impl Recording {
         }
     }
 
-    /// Handles a fact about a process whose exchange of initack may be incomplete. Returns the part that follows the exchange, if any.
-    /// After the exchange, the start of the process is recorded.
+    /// Handles a fact about a process whose initack may not have been answered completely. Once the response is complete, records the start
+    /// of the process. Returns the part of the fact that follows the response, if any.
     fn greeted(&mut self, pid: i32, fact: FactKind, context: &mut EventContext<'_>) -> Option<FactKind> {
         let Some(greeted) = self.identifying.get_mut(&pid) else { return Some(fact) };
         let (direction, bytes) = match &fact {
@@ -249,8 +250,8 @@ impl Recording {
         let rank = rank.filter(free).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let p = Proc { group, rank };
         if self.seq == 0 {
-            // Only the launcher can interpret its options, so the requested number of ranks is unknown, and the number that the first
-            // process got is recorded. The judge checks that all ranks got the same number.
+            // Only the launcher can interpret its options, so the requested number of ranks is unknown. The number that the first process
+            // received is recorded instead. The judge checks that all ranks received the same number.
             let ranks = size.unwrap_or(0);
             self.event(EventKind::Launched { command: self.command.clone(), ranks, nodes: 0 }, context);
         }
@@ -351,8 +352,8 @@ mod tests {
         findings.into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
     }
 
-    /// RFC 13, wire protocol: a client reads the response to its request before it continues. A client violates this if it closes its end
-    /// before it has read the response, and exits successfully.
+    /// RFC 13, wire protocol: a client reads the response to a request before it continues. A client that closes its end before it has read
+    /// the response, and then exits successfully, violates this.
     #[test]
     fn blames_client_that_closes_before_finalize_ack() {
         let (request, response) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(blamed(&[request, "0 closed", response, "0 exit 0"]), found);
         assert_eq!(blamed(&[request, response, "0 unread", "0 closed", "0 exit 0"]), found);
         assert_eq!(blamed(&[request, response, "0 closed", "0 exit 0"]), []);
-        // This does not apply to a client that fails, is killed, or receives an unrequested message.
+        // A client that fails, is killed, or receives an unrequested message is not blamed.
         assert_eq!(blamed(&[request, "0 closed", "0 exit 1"]), []);
         assert_eq!(blamed(&[request, "0 closed", "0 killed 9"]), []);
         let unasked = [(PartyKind::Server, "rfc13.wire.lock-step".to_owned(), 0)];
@@ -381,7 +382,8 @@ mod tests {
         assert_eq!(blamed(&["0 C: cmd=abort", "1 closed", "1 killed 9", "0 closed", "0 killed 9"]), []);
     }
 
-    /// Returns the events of a process with PMI_PORT that exchanges these pieces, and the findings.
+    /// Returns the events and the findings of a process with PMI_PORT. Each piece of a message is from the process (true) or from the
+    /// process manager (false).
     fn by_port(pieces: &[(bool, &str)]) -> (Vec<String>, Vec<String>) {
         let mut recording = Recording::new(vec!["pm".into()]);
         add_fact(&mut recording, 1, start(1, FIRST_FOLDER, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));
@@ -408,7 +410,7 @@ mod tests {
         let (head, tail) = greeting.split_at(9);
         let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
         let rest = format!("{tail}{answer}");
-        // The response arrives in pieces, and its end in the same read as the following message.
+        // The response arrives in pieces; its last piece arrives together with the next message.
         let separate = [(true, "cmd=initack pmiid=0\n"), (false, head), (false, rest.as_str())];
         let (events, findings) = by_port(&separate);
         assert_eq!(events[..2], [format!("greeted in {} bytes", greeting.len()), "started".to_owned()]);
@@ -420,7 +422,7 @@ mod tests {
         assert!(events[2].starts_with("to server: cmd=init "), "{events:?}");
         assert!(events[3].starts_with("from server: cmd=response_to_init"), "{events:?}");
         assert_eq!(findings, Vec::<String>::new());
-        // After a single line, MPICH's clients wait forever.
+        // This response is too short: MPICH's clients wait forever after a single line.
         let short = [(true, "cmd=initack pmiid=0\n"), (false, "cmd=initack rc=0\n"), (true, init)];
         let (events, findings) = by_port(&short);
         assert_eq!(events.len(), 3, "{events:?}");

@@ -1,9 +1,9 @@
-//! Replaces the program of each spawn request (`execname`, or `subcmd` in PMI-2) with a tap. The tap knows the original program. Messages
-//! are not changed in any other way.
+//! Replaces each program in a spawn request (`execname`, or `subcmd` in PMI-2) with a tap, which starts the original program. Messages are
+//! not changed in any other way.
 //!
 //! Everything else is forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held
-//! back, because a `path` may follow. The process manager would search for the program there, and would not find a tap. In frames, a spawn
-//! request is held back completely, and any other request only until its command is recognized.
+//! back, because an info key `path` may follow: the process manager would search for the program in that path, and would not find a tap. In
+//! frames, a spawn request is held back completely, and any other request only until its command is recognized.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use pmi_wire::{Connection, Decoded, Direction, Framing, HEADER, frame_header, fr
 /// Maximum number of bytes of a block that are held back. A longer block is forwarded unchanged, and its processes are not observed.
 const MAX_BUFFERED: usize = 256 * 1024;
 
-/// Maximum number of bytes of a line that are needed to recognize it.
+/// Maximum number of bytes that are needed to recognize a line.
 const MAX_RECOGNIZED_LINE: usize = 16;
 
 /// The first line of a block.
@@ -31,9 +31,9 @@ const MAX_NEGOTIATION: usize = 64 * 1024;
 enum BlockState {
     #[default]
     Outside,
-    /// In a block, while nothing is held back.
+    /// In a block, and nothing is held back.
     Block,
-    /// In a block, from a line that is or may be an `execname`. Everything is held back.
+    /// In a block, after the beginning of a line that is or may be an `execname`. Everything is held back.
     Held,
 }
 
@@ -42,7 +42,7 @@ enum BlockState {
 enum FrameState {
     /// The frame is held back, because it may be a spawn request.
     Held,
-    /// The frame contains a different request, and the contained number of bytes must still be forwarded.
+    /// The frame contains a different request. The number is that of the bytes that must still be forwarded.
     Passes(usize),
     /// The boundaries between frames are unknown.
     Unreadable,
@@ -103,7 +103,8 @@ impl Rewriter {
         }
     }
 
-    /// Returns the bytes to forward for a piece. `tap` creates a tap for the program with the given name, and returns the tap's path.
+    /// Reads a piece from the client, and returns the bytes to forward. `tap` creates a tap for the program with the given name, and
+    /// returns the tap's path.
     pub(crate) fn pass<'a>(
         &mut self,
         piece: &'a [u8],
@@ -235,13 +236,13 @@ impl Rewriter {
         self.held.contains(&b'\n') || self.line[..begun] == EXECNAME[..begun]
     }
 
-    /// Returns any bytes still held back, to be forwarded unchanged when the connection ends.
+    /// Returns the bytes that are still held back. At the end of the connection, they are forwarded unchanged.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
 }
 
-/// Returns the rest of a block from its `execname` on, with a tap as the program if possible.
+/// Returns the rest of a block, which begins with an `execname`, with a tap as the program if possible.
 fn rewrite_block(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
     let mut lines = held.split(|b| *b == b'\n');
     let name = lines.next().and_then(|line| line.strip_prefix(EXECNAME)).filter(|name| !name.is_empty());
@@ -271,7 +272,7 @@ fn rewrite_frame(
         out.extend_from_slice(path.as_deref().unwrap_or(tuple.value));
         out.push(b';');
     }
-    // Write spaces on the same side of the length as in the client's header.
+    // The spaces go on the same side of the length as in the client's header.
     let mut length = frame_header(out.len())?;
     if header[0] != b' ' {
         let blanks = length.iter().take_while(|b| **b == b' ').count();

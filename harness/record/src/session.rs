@@ -23,7 +23,7 @@ use super::tap::position;
 use super::tap::{self, FIRST_FOLDER};
 use pmi_judge::event::{Event, Exit};
 
-/// Number of facts that the judge receives in a batch, so that it is not woken for each fact.
+/// Number of facts that the judge receives in a batch. Batches avoid waking the judge for each fact.
 const BATCH_SIZE: usize = 256;
 
 /// Maximum number of batches that wait for the judge. This limits memory: a slow judge delays the session.
@@ -52,7 +52,7 @@ pub struct RecordedSession {
 /// The mode of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionMode {
-    /// The launcher has the recorder's standard streams, and no time limit.
+    /// The launcher inherits the recorder's standard streams, and has no time limit.
     Transparent,
     /// The launcher has no standard streams. After the time limit, all processes that the launcher has started are terminated.
     Bounded(Duration),
@@ -90,7 +90,7 @@ pub fn run(
     carrier.watch(&*signals)?;
     let name = format!("the launcher, {},", command[0].rsplit('/').next().unwrap_or_default());
     let mut recording = Recording::new(command);
-    // Judging takes longer than forwarding. It has its own thread, so that it rarely delays a process.
+    // Judging takes longer than forwarding, so it has its own thread and rarely delays a process.
     let (ended, recording) = std::thread::scope(|scope| {
         let (messages, receiver) = sync_channel(MAX_BATCHES);
         let judge = scope.spawn(move || {
@@ -210,11 +210,11 @@ impl RunningSession {
             let other = self.carrier.carry(CHECK_INTERVAL);
             let after = self.carrier.reported_facts().len();
             let quiet = after == before;
-            // The ancestors of a new process are watched at once, since a short job may be over at the next check.
+            // The ancestors of a new process are watched at once, because a short job may be over at the next check.
             if after >= BATCH_SIZE || self.carrier.reported_facts().started(before).next().is_some() {
                 self.report_carried();
             }
-            // The following checks take as long as forwarding a message, so they are not made after each message.
+            // The checks below take as long as forwarding a message, so they are not made after each message.
             if !other && !quiet && last_check.elapsed() < CHECK_INTERVAL {
                 continue;
             }
@@ -251,7 +251,7 @@ impl RunningSession {
             if self.exit.is_some() {
                 let since = *ended.get_or_insert_with(Instant::now);
                 if self.carrier.running_processes().is_empty() || since.elapsed() > EXIT_GRACE {
-                    // Carry messages that arrived before the last check.
+                    // This forwards messages that arrived before the last check.
                     self.carrier.carry(Duration::ZERO);
                     return interrupts > 0;
                 }
@@ -260,7 +260,7 @@ impl RunningSession {
     }
 }
 
-/// Returns whether the terminal sends its signals to this process and the launcher.
+/// Returns whether the terminal sends its signals to this process, and thus to the launcher too.
 fn is_foreground() -> bool {
     // Field 5 is the process group, and field 8 is the foreground process group of the terminal.
     Stat::of(procfs::own_pid()).is_some_and(|stat| stat.field(5).is_some() && stat.field(5) == stat.field(8))

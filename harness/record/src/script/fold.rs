@@ -1,9 +1,9 @@
-//! The steps of a session. Steps that many ranks share are written once.
+//! The steps of a session. A step that many ranks share is written once.
 //!
-//! Between two barriers, the requests from different ranks are independent, because a value that is put is not expected before the next
-//! barrier. So the steps of different ranks may be reordered there: the first step of every rank, then the second step of every rank, and
-//! so on. The order within each rank is kept. If this does not shorten the scenario, the recorded order is used. Steps that differ only in
-//! numbers that depend on the rank are also written once.
+//! Between two barriers, the requests from different ranks are independent, because the scenario does not expect a value before the barrier
+//! that follows the put. So the steps of different ranks may be reordered there: the first step of every rank, then the second step of
+//! every rank, and so on. The order within each rank is kept. If this does not shorten the scenario, the recorded order is used. Steps that
+//! differ only in numbers that depend on the rank are also written once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -30,17 +30,17 @@ pub(super) struct RecordedStep {
 /// The permitted position of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepOrder {
-    /// At its recorded position.
+    /// The step stays at its recorded position.
     Fixed,
-    /// Before or after concurrent steps of other ranks.
+    /// The step may move before or after concurrent steps of other ranks.
     Free,
-    /// Before or after concurrent steps of other ranks. With this step, the rank enters a barrier.
+    /// The step may move before or after concurrent steps of other ranks. With this step, the rank enters a barrier.
     EntersBarrier,
-    /// After all ranks have entered the barrier that the rank leaves with this step.
+    /// With this step, the rank leaves a barrier. The step comes after all ranks have entered the barrier.
     LeavesBarrier,
 }
 
-/// Steps of ranks in the same group that differ only in numbers: the index of each text, with its ranks.
+/// Steps of ranks in the same group that differ only in numbers: for the index of each text, the ranks with this text.
 type RanksByText = BTreeMap<u32, Vec<u32>>;
 
 /// The steps so far.
@@ -49,7 +49,7 @@ pub(super) struct RecordedSteps {
     finished: Vec<RecordedStep>,
     /// Steps whose order is not decided yet: the process, and an index into `texts`.
     unordered: Vec<(Proc, u32)>,
-    /// The text of each step in `unordered`.
+    /// The distinct texts of the steps in `unordered`.
     texts: Vec<StepText>,
     numbers: HashMap<StepText, u32>,
     /// The processes that have entered a barrier in the steps of `unordered`.
@@ -69,7 +69,7 @@ impl RecordedSteps {
         if order == StepOrder::Fixed || order == StepOrder::LeavesBarrier && self.entered.contains(&p) {
             self.close();
         }
-        // If a rank is not below the size, the size is wrong.
+        // If a rank is not below the size, the recorded size is wrong.
         self.size = self.size.filter(|size| p.group != 0 || p.rank < *size);
         if order == StepOrder::EntersBarrier {
             self.entered.insert(p);
@@ -91,7 +91,7 @@ impl RecordedSteps {
         self.finished
     }
 
-    /// Decides the order of the steps in `unordered`, and finishes them.
+    /// Decides the order of the steps in `unordered`, and moves them to `finished`.
     fn close(&mut self) {
         let columns = self.columns();
         let recorded = self.unordered.chunk_by(|a, b| a.1 == b.1 && a.0.group == b.0.group).count();
@@ -210,7 +210,7 @@ mod tests {
                 [out.clone()].into_iter().chain(gets(1)).chain([(StepOrder::EntersBarrier, "in".to_owned())]);
             put.into_iter().chain(second).chain([out]).collect()
         };
-        // Ranks proceed at different speeds, and no rank leaves a barrier before all ranks have entered it.
+        // The ranks proceed at different speeds, but no rank leaves a barrier before all ranks have entered it.
         let mut left: Vec<std::collections::VecDeque<_>> =
             (0..RANKS).map(|rank| all_of(rank).into()).collect();
         let (mut steps, mut inside, mut turn) = (Vec::new(), vec![0; RANKS as usize], 7_u32);

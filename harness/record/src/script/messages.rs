@@ -19,7 +19,7 @@ use super::state::{
 const MISS: &str =
     "<one of>\n  pass: cmd=kvs-get-response rc=0 value=<absent>\n  pass: cmd=kvs-get-response rc=fail";
 
-/// Writes a value. Escapes spaces in a frame, where they would separate tuples.
+/// Writes a value in the scenario language. In a frame, escapes spaces, which would otherwise separate tuples.
 fn value(framing: Framing, bytes: &[u8]) -> String {
     match framing {
         Framing::Lines => escaped(bytes),
@@ -27,7 +27,8 @@ fn value(framing: Framing, bytes: &[u8]) -> String {
     }
 }
 
-/// Writes a body in the scenario language. `named` returns replacements for values. Returns `None` if the language cannot express a tuple.
+/// Writes a body in the scenario language. `named` returns the text that replaces a value, if any. Returns `None` if the language cannot
+/// express a tuple.
 fn written(body: &Decoded<'_>, named: impl Fn(&[u8], &[u8]) -> Option<String>) -> Option<String> {
     if body.command().is_none_or(<[u8]>::is_empty) || body.tuples().any(|tuple| !is_key(tuple.key)) {
         return None;
@@ -50,8 +51,8 @@ fn success(framing: Framing, command: &str) -> String {
     format!("cmd={command} rc={}", framing.pick(["ok", "0"]))
 }
 
-/// Returns the permitted position of a request. Requests about names, spawned processes and attributes of nodes keep their position,
-/// because other ranks can observe their effects at once. An abort keeps its position, because it ends all ranks.
+/// Returns the permitted position of a request. Requests about names, spawned processes and node attributes keep their position, because
+/// other ranks can observe the effects at once. An abort keeps its position, because it ends all ranks.
 fn order(row: Option<&Exchange>) -> StepOrder {
     match row.map_or("", |row| row.operation) {
         "init" | "maxes" | "universe" | "appnum" | "kvsname" | "get-job-attribute" | "put" | "get"
@@ -72,7 +73,7 @@ fn variable(framing: Framing, group: u32) -> String {
 }
 
 impl ScenarioWriter {
-    /// Returns whether an event must wait, because it follows a fence that some rank has not entered yet.
+    /// Returns whether an event must wait, because a fence comes before it that some rank has not entered yet.
     pub(super) fn waits_in_fence(&mut self, p: Proc, event: &ConnectionEvent) -> bool {
         if self.is_over {
             return false;
@@ -115,7 +116,8 @@ impl ScenarioWriter {
         };
         let row = message.exchange().filter(|_| message.is_well_formed());
         let order = match order(row) {
-            // A rank that uses the name without having received it must come after the rank that has received it.
+            // If a rank uses the name without having received it, the step must come after the step in which another rank receives the
+            // name.
             StepOrder::Free if has_name && !self.rank(p).has_name => StepOrder::Fixed,
             order => order,
         };
@@ -127,7 +129,7 @@ impl ScenarioWriter {
         }
     }
 
-    /// Records the effect of a request. Returns the properties on which the response depends.
+    /// Records the effect of a request. Returns the properties that the response depends on.
     fn detail(&mut self, p: Proc, row: &Exchange, message: &Decoded<'_>) -> ScriptRequestDetail {
         let field = |name| message.field(name).unwrap_or_default().into_owned();
         match row.operation {
@@ -177,13 +179,13 @@ impl ScenarioWriter {
         ScriptRequestDetail::Plain
     }
 
-    /// Writes a line as it is sent, but with a variable instead of the kvsname. Also returns whether the line contains the kvsname.
+    /// Writes a line as it is sent, but with a variable in place of the kvsname. Also returns whether the line contains the kvsname.
     fn line(&mut self, p: Proc, line: &[u8]) -> (String, bool) {
         if line.is_empty() {
             return ("<partial> <0x0a>".into(), false);
         }
         if !line.starts_with(b"cmd=") {
-            // The line might be mistaken for a word of the scenario language.
+            // The scenario language might mistake the line for one of its own words, so the first byte is escaped.
             return (format!("<0x{:02x}>{}", line[0], escaped(&line[1..])), false);
         }
         let name = self.group(p.group).name.clone().unwrap_or_default();
@@ -196,7 +198,7 @@ impl ScenarioWriter {
         (format!("{} kvsname=${name}{}", escaped(before), escaped(after)), true)
     }
 
-    /// Writes a body as it is sent, but with variables instead of values that the server has chosen. If the language cannot express the
+    /// Writes a body as it is sent, but with variables in place of the program, the rank and the job id. If the language cannot express the
     /// tuples of the body, writes the body byte by byte. Also returns whether the body contains the job id.
     fn body(&mut self, p: Proc, body: &Decoded<'_>) -> (String, bool) {
         let jobid = self.group(p.group).name.clone();
@@ -214,7 +216,7 @@ impl ScenarioWriter {
         }
     }
 
-    /// Records a put. Returns whether every server must accept it.
+    /// Records a put. Returns whether every server must accept the put.
     fn put(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let field = |name| message.field(name).unwrap_or_default().into_owned();
         let (key, value) = (field("key"), field("value"));

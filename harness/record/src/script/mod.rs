@@ -1,8 +1,8 @@
 //! Writes a session as a scenario: the clients' requests, and the reactions that are required from every server.
 //!
 //! Steps are in the recorded order, in which a cause precedes its effects. Values that a server may choose become names or types: the
-//! kvsname, the limits, the mapping, and values of `PMI_` keys. Results that depend on timing are not expected. A value is expected only
-//! after a barrier between put and get, because RFC 13 does not guarantee it otherwise.
+//! kvsname, the limits, the mapping, and values of `PMI_` keys. The scenario expects no results that depend on timing. It expects the value
+//! of a get only if there is a barrier between the put and the get, because RFC 13 does not guarantee the value otherwise.
 
 mod fold;
 mod messages;
@@ -126,7 +126,7 @@ impl ScenarioWriter {
                 Ok((framing, text)) => {
                     ConnectionEvent::Message { direction, framing, text: text.into_owned() }
                 }
-                // An overlong line is not a request.
+                // An overlong line is recorded as an empty line: neither is a valid message.
                 Err(FramingError::Line(_)) => {
                     ConnectionEvent::Message { direction, framing: Framing::Lines, text: Vec::new() }
                 }
@@ -164,7 +164,7 @@ impl ScenarioWriter {
         }
     }
 
-    /// Writes messages that had to wait until all ranks of a group had entered a fence.
+    /// Writes the events that had to wait until all ranks of a group had entered a fence.
     fn release(&mut self, group: u32) {
         let waiting: Vec<Proc> = self
             .members
@@ -222,7 +222,7 @@ impl ScenarioWriter {
     }
 
     fn finish(mut self, command: &str) -> String {
-        // Releases the messages after a fence that a rank never entered.
+        // This releases the events after a fence that a rank never entered.
         self.is_over = true;
         let groups: BTreeSet<u32> = self.members.keys().map(|p| p.group).collect();
         groups.into_iter().for_each(|group| self.release(group));

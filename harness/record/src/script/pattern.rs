@@ -1,4 +1,4 @@
-//! Combines steps of ranks that differ only in numbers, if the numbers depend on the rank.
+//! Combines steps of several ranks that differ only in numbers, if these numbers depend on the rank.
 //!
 //! `key=card-0` from rank 0 and `key=card-1` from rank 1 become `key=card-$rank`. If each rank reads from its right neighbour, the key
 //! becomes `key=card-<calc ($rank+1)%$size>`.
@@ -11,7 +11,8 @@ const MAX_NUMBERS: usize = 16;
 /// Maximum number of digits of a number.
 const MAX_DIGITS: usize = 9;
 
-/// Minimum number of ranks that must agree before a number is written as the rank plus an offset. Two ranks may agree by chance.
+/// Minimum number of ranks with the same offset before a number is written as the rank plus this offset. Two ranks may have the same offset
+/// by chance.
 const MIN_RANKS: usize = 3;
 
 /// A piece of text in the scenario language, split at its numbers.
@@ -98,16 +99,17 @@ impl NumberPattern {
     }
 }
 
-/// For each number of a step: true and its offset if it depends on the rank; otherwise, false and its value.
+/// For each number of a step: true and the offset from the rank if the number depends on the rank; otherwise, false and the number.
 type NumberClasses = Vec<(bool, i64)>;
 
-/// Combines steps that differ only in numbers. `alike` contains the text of each step with its ranks, all of the same group. Returns the
-/// text of each combined step with its ranks. All lists of ranks are sorted. `size` is the size of the group, if known.
+/// Combines steps that differ only in numbers. `alike` contains the text of each step with the ranks that make the step; all ranks belong
+/// to the same group. Returns the text of each combined step with its ranks. All lists of ranks are sorted. `size` is the size of the
+/// group, if known.
 pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
     let texts: Vec<(&SplitText, u32)> =
         alike.iter().flat_map(|(cut, who)| who.iter().map(move |rank| (*cut, *rank))).collect();
     let Some((first, _)) = texts.first() else { return Vec::new() };
-    // A number depends on the rank if its offsets from the rank have fewer distinct values than the number itself.
+    // A number depends on the rank if, over all ranks, its offset from the rank takes fewer distinct values than the number itself.
     let numbers = 0..first.numbers.len();
     let follows: Vec<bool> = numbers
         .map(|at| {
@@ -212,7 +214,7 @@ mod tests {
     fn keeps_numbers_unrelated_to_the_rank() {
         let alike = [("k=3", &[0, 2][..]), ("k=8", &[1])];
         assert_eq!(written(&alike, Some(3)), [step(&[0, 2], "k=3"), step(&[1], "k=8")]);
-        // Two ranks may match by chance.
+        // Two ranks may have the same offset by chance.
         let two = [("pid=411", &[0][..]), ("pid=412", &[1])];
         assert_eq!(written(&two, Some(2)), [step(&[0], "pid=411"), step(&[1], "pid=412")]);
         // A rank with a different number gets a separate step.

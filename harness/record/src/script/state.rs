@@ -17,7 +17,7 @@ const MAX_MESSAGE: usize = 1 << 20;
 /// Prefix of keys that the process manager provides.
 pub(super) const RESERVED_PREFIX: &[u8] = b"PMI_";
 
-/// The properties of a request on which its response depends.
+/// The properties of a request that the response depends on.
 pub(super) enum ScriptRequestDetail {
     Put {
         /// True if every server must accept the put.
@@ -62,7 +62,6 @@ pub(super) struct ScriptRank {
     pub(super) connection: Connection,
     /// True if the rank has received the name of its keyval space, or the id of its job.
     pub(super) has_name: bool,
-    /// True if the rank has sent any bytes.
     pub(super) has_written: bool,
     pub(super) pending: Vec<ScriptRequest>,
     /// Events after a fence that some rank has not entered yet. Hydra releases ranks early, but other servers do not.
@@ -102,7 +101,7 @@ pub(super) struct RecordedGroup {
     pub(super) name: Option<Vec<u8>>,
     /// Node attributes, each with all values that were put.
     pub(super) node: HashMap<Vec<u8>, Vec<Vec<u8>>>,
-    /// The value of each key, and the number of barriers that the rank had entered before it put the value.
+    /// The value of each key, and the number of barriers that the putting rank had entered before the put.
     pub(super) values: HashMap<Vec<u8>, (Vec<u8>, u64)>,
     /// Keys that were put more than once.
     pub(super) repeated_keys: HashSet<Vec<u8>>,
@@ -127,7 +126,7 @@ pub(super) struct ScenarioWriter {
     /// The group that was aborted, if the failure was an abort.
     pub(super) aborted: Option<u32>,
     pub(super) exit: Option<Exit>,
-    /// True if the session has ended.
+    /// True once the session has ended. Events then no longer wait for a fence.
     pub(super) is_over: bool,
 }
 
@@ -160,7 +159,7 @@ impl ScenarioWriter {
         self.step_in(p, StepOrder::Fixed, role, cites, text);
     }
 
-    /// Adds a step. Its position may change as `order` permits.
+    /// Adds a step, whose position may change as `order` permits.
     pub(super) fn step_in(
         &mut self,
         p: Proc,
@@ -173,7 +172,7 @@ impl ScenarioWriter {
     }
 }
 
-/// Returns whether the end of a value is unambiguous in RFC 13.
+/// Returns whether a value is not empty and consists of visible ASCII characters, so that its end is unambiguous in RFC 13.
 pub(super) fn is_plain(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(u8::is_ascii_graphic)
 }

@@ -194,7 +194,7 @@ enum TapSource {
 /// The connection between the program and the process manager.
 struct TapLink {
     reactor: Reactor<TapSource>,
-    /// The channel to the recorder, and its key in the reactor; `None` after the recorder has exited.
+    /// The channel to the recorder, and the channel's key in the reactor; `None` after the recorder has exited.
     recorder: Option<(Channel, ReactorKey)>,
     /// Both ends of the connection while the recorder forwards bytes: first the end to the program, then the end to the process manager.
     held_ends: Option<(OwnedFd, OwnedFd)>,
@@ -224,7 +224,7 @@ impl TapLink {
     fn pass_to_recorder(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
         self.close();
         let Some((recorder, _)) = &mut self.recorder else { return self.forward(client, server) };
-        // If the recorder has exited, the end of the channel will show this.
+        // If this fails, the recorder has exited, which the end of the channel will show.
         let _ = recorder.send_with_descriptors(&Notice::Connected, &[client.as_fd(), server.as_fd()]);
         self.held_ends = Some((client, server));
         Ok(())
@@ -282,7 +282,7 @@ impl TapLink {
     }
 
     /// Connects the program to the process manager. If the process manager does not listen, the program's connection ends. A connection
-    /// that was reset before it was accepted is ignored.
+    /// that is reset before the tap accepts it is ignored.
     fn accept(&mut self) -> io::Result<()> {
         while let Some((listener, port)) = &self.listens {
             let client = match listener.accept() {
@@ -309,7 +309,7 @@ impl TapLink {
         pump.carry(side, handler, &mut self.reactor, &mut self.buffer).unwrap_or(PumpState::Over)
     }
 
-    /// Forwards everything that the program wrote before it ended. Returns whether another process holds the program's connection, so that
+    /// Forwards everything that the program wrote before it ended. Returns true if another process holds the program's connection, so that
     /// bytes must still be forwarded.
     fn finish(&mut self, exit: Exit, handler: &mut ForwardingHandler) -> io::Result<bool> {
         self.send_notice(&Notice::Ended(exit));
@@ -369,10 +369,10 @@ fn prepare(command: &mut Command, mask: SigSet) {
 
 /// Forwards signals while the program runs, and then exits with the status of the program.
 ///
-/// A connection that ends because its program ends must end together with the tap: the kernel must close the connection as the tap exits.
-/// If the connection ended earlier, Hydra, which kills the processes of a group when one of them closes its connection, would kill the tap.
-/// If the connection ended later, Hydra would ignore its end, because Hydra would already have reaped the tap. So the tap holds both ends
-/// until it exits, even if the recorder forwards the messages.
+/// If a connection ends because the program ends, it must end together with the tap: the kernel must close the connection as the tap exits.
+/// If the connection ended earlier, Hydra would kill the tap, because it kills the processes of a group when one of them closes its
+/// connection. If the connection ended later, Hydra would ignore the end of the connection, because it would already have reaped the tap.
+/// So the tap holds both ends until it exits, even if the recorder forwards the messages.
 fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
     let mut handler = ForwardingHandler { program: program.pid() };
@@ -386,7 +386,7 @@ fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::R
             match ready.source {
                 TapSource::Signals => {
                     pass_on(signals, handler.program, forwards);
-                    // A SIGCHLD may stand for several, so the exit is checked in any case.
+                    // Several pending signals of a kind are delivered as one, so the exit is checked after every signal.
                     exit = program.try_wait();
                 }
                 // If this fails, the program sees the end of its connection.
@@ -401,8 +401,8 @@ fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::R
         }
     }
     let exit = program.wait();
-    // Everything that the program wrote has arrived by now, and its end of the connection is closed. SAFETY: this process has a single
-    // thread, so the child may call any function.
+    // Everything that the program wrote has arrived by now, and the program's end of the connection is closed. SAFETY: this process has a
+    // single thread, so the child may call any function.
     #[expect(unsafe_code, reason = "a process that continues without exec")]
     if link.finish(exit, &mut handler)? && unsafe { libc::fork() } == 0 {
         let _ = rustix::process::setsid();
@@ -421,15 +421,15 @@ fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::R
 }
 
 /// Leaves the process group, so that a signal to the group reaches the program only once, and a signal to the tap can be forwarded. A
-/// session leader cannot leave its group, but signals for it go to the whole group, so they need not be forwarded. Returns whether the tap
-/// left the group.
+/// session leader cannot leave its group. A signal to a session leader goes to the whole group, so it need not be forwarded. Returns
+/// whether the tap has left the group.
 fn leave_group() -> bool {
     let me = rustix::process::getpid();
     if rustix::process::getpgrp() != me {
         return rustix::process::setpgid(None, None).is_ok();
     }
-    // A group leader may only enter an existing group, so a group is created. SAFETY: this process has a single thread, and the child only
-    // waits to be killed.
+    // A group leader can only move to an existing group, so a child creates one. SAFETY: this process has a single thread, and the child
+    // only waits to be killed.
     #[expect(unsafe_code, reason = "a process that does nothing")]
     let other = unsafe {
         let child = libc::fork();
@@ -472,7 +472,7 @@ fn exit_like(exit: Exit) -> u8 {
             #[cfg(target_os = "linux")]
             let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
             if signal_hook::low_level::emulate_default_handler(signal).is_err() {
-                // Real-time signals are not supported by `emulate_default_handler`.
+                // `emulate_default_handler` does not support real-time signals.
                 let _ = signal_hook::low_level::raise(signal);
                 let _ = SigSet::empty().thread_set_mask();
             }
@@ -482,7 +482,6 @@ fn exit_like(exit: Exit) -> u8 {
 }
 
 fn close_others(kept: Vec<RawFd>) {
-    // The tap uses no other descriptors.
     descriptors::close_all_but(kept);
     // The numbers of the standard streams must not be reused.
     if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
@@ -503,7 +502,7 @@ fn connect(scratch: &Path, start: Start) -> Option<Channel> {
 }
 
 impl Start {
-    /// Returns the properties of this tap's program.
+    /// Returns the properties of the program that this tap starts.
     fn of_ours(place: &str, args: &[OsString], bad_fd: Option<String>) -> Self {
         let mut room = MAX_ARGS_SIZE;
         let args = args

@@ -13,13 +13,13 @@ pub(crate) enum Notice {
     Started(Start),
     /// The program could not be started.
     NotStarted(String),
-    /// The program has a connection. The two ends to be carried accompany the notice: first the end to the program, then the end to the
-    /// process manager.
+    /// The program has a connection. The descriptors of both ends are sent with the notice: first the end to the program, then the end to
+    /// the process manager.
     Connected,
     /// The program has started, with this process id.
     #[serde(rename = "Runs")]
     Running(i32),
-    /// The program has ended. The tap ends when everything has been carried.
+    /// The program has ended. The tap exits once all bytes have been forwarded.
     Ended(Exit),
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Start {
     pub(crate) env: BTreeMap<String, String>,
     /// Arguments without the program.
     pub(crate) args: Vec<Bytes>,
-    /// The reason why PMI_FD cannot be used.
+    /// The reason why PMI_FD cannot be used, if it cannot.
     pub(crate) bad_fd: Option<String>,
 }
 
@@ -43,6 +43,6 @@ pub(crate) struct Start {
 pub(crate) enum RecorderMessage {
     /// The connection has ended, so the tap must close its copies.
     Close,
-    /// Everything that the program has written has been carried, and no other process on this machine holds the connection.
+    /// Everything that the program had written has been forwarded, so the tap may exit.
     Done,
 }

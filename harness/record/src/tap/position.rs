@@ -7,7 +7,7 @@ use pmi_runner::party::server::missing_program_error;
 /// Placeholder for the tap.
 pub const TAP_PLACEHOLDER: &str = "{tap}";
 
-/// Launchers in whose commands the program can be found, each with its options that take a value.
+/// Known launchers, each with those of its options that take a value.
 const KNOWN_LAUNCHERS: [(&str, &[&str]); 4] = [
     ("mpiexec", &["-n", "-np", "--np"]),
     ("mpirun", &["-n", "-np", "--np"]),
@@ -69,7 +69,7 @@ fn program(command: &[String]) -> Option<usize> {
     None
 }
 
-/// Returns the command after replacing `{tap}` with a path.
+/// Returns the command with a path in place of `{tap}`.
 pub(crate) fn fill_tap(command: &[String], tap: &Path) -> Vec<String> {
     let tap = tap.to_string_lossy();
     command.iter().map(|word| if word == TAP_PLACEHOLDER { tap.to_string() } else { word.clone() }).collect()

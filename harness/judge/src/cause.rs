@@ -248,7 +248,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         for judged in &result.findings {
             let (requirement, severity) = (judged.finding.requirement.as_str(), judged.severity);
             let deviation = judged.deviation.as_deref();
-            // A scenario that passed when it was played again is no failure, so its findings form a cause of their own.
+            // A scenario that passed when it was played again is no failure, so its findings form a separate cause.
             let is_flaky = result.verdict == Verdict::Flaky;
             let key = (requirement, severity, deviation, is_flaky, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {

@@ -463,7 +463,8 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
     };
     // Requests that were refused every time do not count, unless the client sent no other requests.
     let sent = client.requests.iter().filter(|(_, tally)| tally.successes > 0 || client.requests.len() == 1);
-    // A client that sends the job id omits it only if its environment does not contain the id. Such requests are ignored.
+    // A client that sends the job id in some requests omits it from others only because their environment lacks the id. These other
+    // requests are ignored.
     let sends_job_id = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !sends_job_id || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
@@ -685,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn response_form_unseen_by_client_is_unknown() {
+    fn compatibility_of_a_new_response_form_is_unknown() {
         let look = "cmd=name-lookup;name=n;";
         let client = |answer| seen(&[(&[(LIBPMI2, HYDRA_4_0), (look, answer), DONE], Some(0))]);
         let server = |answer| seen(&[(&[(LIBPMI2, HYDRA_4_0), (look, answer)], None)]);
@@ -732,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn unrequested_response_is_not_a_response_format() {
+    fn stray_response_does_not_affect_compatibility() {
         // The client gave up after stray responses to a get and to a barrier.
         let client = seen_lines(&[
             &[

@@ -158,7 +158,7 @@ pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
 }
 
 /// Returns the numbers of the events in which the server closes a connection with an unanswered request. Requests that were sent before a
-/// client left do not count, nor does any request if an unanswered one is an abort.
+/// client left do not count. No request counts while an abort is unanswered.
 pub(crate) fn closes_before_response(events: &[Event]) -> impl Iterator<Item = u64> {
     let mut unanswered: BTreeMap<Proc, Vec<&[u8]>> = BTreeMap::new();
     events.iter().filter_map(move |event| {
@@ -191,8 +191,8 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
         // RFC 13 requires in a single sentence that a client closes the connection and aborts.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
-        // After the wrong version, the two sides speak different versions. A hang is reported only for the first process, which may not be
-        // the one with the wrong version.
+        // From the wrong version on, the two sides speak different versions. A hang is reported only for the first process, which may not
+        // be the one with the wrong version.
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
             let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;
             cause.party != PartyKind::Server && cause.max_severity.is_none() && is_own

@@ -181,7 +181,7 @@ impl Judge {
             if self.party == PartyKind::Library && !library::attribute_to_library(&mut finding, event) {
                 continue;
             }
-            // Each party has a limit of its own, so that the harness's deliberate violations do not displace findings against the
+            // The limit applies to each party separately, so that the harness's deliberate violations do not displace findings against the
             // implementation.
             if self.count_monitor_findings(finding.party) < MAX_FINDINGS_PER_PARTY {
                 self.monitor_findings.push(finding);
@@ -1335,7 +1335,7 @@ mod tests {
     }
 
     #[test]
-    fn scenario_cites_requirement_of_unexpected_message() {
+    fn finding_cites_requirement_that_the_scenario_names() {
         let barrier_out = [
             (Grade::Fail, answer("cmd=barrier_out")),
             (Grade::Pass, ExpectationKind::Silence),

@@ -673,7 +673,7 @@ mod tests {
 
     /// The server answers a spawn, and sends many messages and a wrong value. Then a proxy crashes, which interrupts two barriers.
     #[test]
-    fn crash_is_the_headline_and_keeps_its_evidence() {
+    fn crash_is_the_first_finding_and_keeps_its_evidence() {
         let spawn = format!("mcmd=spawn\nnprocs=1\nexecname={}\nendcmd\n", "x".repeat(MAX_MESSAGE_BYTES));
         let mut kinds = vec![event(&format!("0 >| {spawn}")), event("0 < cmd=spawn_result rc=0")];
         for _ in 0..LAST_EVENTS {
@@ -784,7 +784,7 @@ mod tests {
         1, true, "rfc13.abnf.c-get", "the end of the connection"
     )]
     #[case::success(&["Traceback (most recent call last):", "KeyError: 'a'"], 0, false, "rfc13.abnf.c-get", "the end of the connection")]
-    fn death_of_the_server_is_the_headline(
+    fn death_of_the_server_is_the_first_finding(
         #[case] lines: &[&str],
         #[case] status: i32,
         #[case] late: bool,

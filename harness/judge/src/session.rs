@@ -269,7 +269,7 @@ impl SessionJudge {
     fn adjusted(&self, f: &Finding) -> Finding {
         let mut finding = f.clone();
         let leaves = f.party == PartyKind::Client && CLIENT_FINALIZES.contains(&&*f.requirement);
-        // The process received a response last, and sent no other request.
+        // The process has sent no request since its last response.
         let gives_up = |p: &&SessionProcess| p.last_response_at > p.last_request_at;
         let Some((p, process)) =
             f.proc.filter(|_| leaves).and_then(|p| Some((p, self.processes.get(p).filter(gives_up)?)))
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_of_the_program_is_the_headline() {
+    fn fault_of_the_program_is_the_first_finding() {
         let result = result_of(&judge(WHOLE, &["0 leaves", "0 dies 11"]));
         let seen: Vec<(PartyKind, &str)> =
             result.findings.iter().map(|j| (j.finding.party, &*j.finding.seen)).collect();
@@ -614,7 +614,7 @@ mod tests {
 
     /// Rank 1 reads the value of rank 0 without a barrier, finds nothing and gives up.
     #[test]
-    fn missing_barrier_is_the_headline() {
+    fn missing_barrier_replaces_missing_finalize() {
         let found = |key: &str, get: &str, exit: &str| {
             let rest = [
                 &format!("1 > cmd=get kvsname=k key={key}"),
@@ -684,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_of_the_manager_is_the_headline() {
+    fn crash_of_the_manager_is_the_only_finding() {
         let mut judge = judge(WHOLE, &["0 >> cmd=kvs-fence;", "0 closed", "0 exits 1"]);
         let rest = [
             EventKind::Crashed { name: "proxy".into(), signal: 11 },

@@ -118,7 +118,7 @@ impl Monitor {
         }
     }
 
-    /// Records a PMI-1 init or a PMI-2 fullinit.
+    /// Records an init or a fullinit.
     pub(super) fn init_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(offered) = message.version() {
             // RFC 13 sets no bound, but version numbers that exceed the API's int are not judged.
@@ -162,7 +162,7 @@ impl Monitor {
         (message.framing == Framing::Lines).then_some(RequestDetail::Plain)
     }
 
-    /// Judges the response to a PMI-1 init.
+    /// Judges the response to an init.
     pub(super) fn init_answered(&mut self, p: Proc, offered: Version, message: &Decoded<'_>) {
         let seen = || ObservationText::message(message.text);
         let (id, ok) = (ids::RFC13_INIT_VERSION_USED, message.is_success());

@@ -341,7 +341,7 @@ impl Monitor {
         let others = self.groups.get(&p.group).into_iter().flat_map(|group| group.ranks.iter());
         let finalized = others.into_iter().any(|(other, r)| other != p.rank && r.finalized);
         let needs = match pending.detail {
-            // A get with an empty jobid has a requirement of its own, `rule`, so the requirement `EMPTY` does not apply.
+            // A get with an empty jobid has a separate requirement, `rule`, so the requirement `EMPTY` does not apply.
             RequestDetail::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
             _ => pending.needs,
         };

@@ -67,7 +67,7 @@ pub(super) struct MonitoredRequest {
 /// The data of a request that are needed to judge the response.
 #[derive(Debug)]
 pub(super) enum RequestDetail {
-    /// A PMI-1 init, with the version that it offers.
+    /// An init (not fullinit), with the version that it offers.
     Init(Version),
     /// A PMI-2 fullinit. `lacks_field` is true if the request omits a field that some servers need. `has_wrong_rank` is true if it states a
     /// wrong rank.

@@ -149,7 +149,7 @@ fn reports_versions_of_accepted_offers() {
 }
 
 #[test]
-fn lost_partial_request_is_the_cause() {
+fn lost_partial_request_explains_the_silence() {
     let rest = [
         "0 > cmd=get_maxes  extra=1",
         "0 < cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64",

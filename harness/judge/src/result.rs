@@ -784,7 +784,7 @@ mod tests {
         1, true, "rfc13.abnf.c-get", "the end of the connection"
     )]
     #[case::success(&["Traceback (most recent call last):", "KeyError: 'a'"], 0, false, "rfc13.abnf.c-get", "the end of the connection")]
-    fn death_of_the_server_is_the_first_finding(
+    fn uncaught_exception_counts_as_a_crash(
         #[case] lines: &[&str],
         #[case] status: i32,
         #[case] late: bool,

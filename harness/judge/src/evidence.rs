@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn close_after_finalize_is_no_sign_of_a_crash() {
+    fn close_after_finalize_does_not_indicate_a_crash() {
         let crash = EventKind::Crashed { name: "pm".into(), signal: 11 };
         let lines = ["0 > cmd=finalize", "0 < cmd=finalize_ack", "0 closed", "1 > cmd=get_appnum"];
         let events = numbered(events(&lines).into_iter().chain([crash]));

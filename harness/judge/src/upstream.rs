@@ -374,7 +374,7 @@ impl UpstreamMonitor {
             }
         }
         for (proc, key) in missed.into_iter().skip(changed) {
-            let expected = format!("first the key {}, which rank {proc} has put", quote_bytes(&key));
+            let expected = format!("before this, the key {}, which rank {proc} has put", quote_bytes(&key));
             self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_PUTS_FLUSHED, expected, quote_bytes(text));
         }
     }

@@ -307,7 +307,8 @@ impl Monitor {
                 let id = if unended { SPLIT_WRITE_REQUIREMENT } else { ids::RFC13_ERROR_RC_NONZERO };
                 let expected = format!("an error, since no process has put the key {}", quote_bytes(key));
                 let longer = group.kvs.longer_key(key);
-                let longer = longer.map(|length| format!(", only one of {length} bytes that begins with it"));
+                let longer =
+                    longer.map(|length| format!(", only a key of {length} bytes that begins with it"));
                 (id, expected + &longer.unwrap_or_default())
             }
             _ if puts.is_empty() => {

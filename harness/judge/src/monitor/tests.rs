@@ -102,7 +102,7 @@ fn longer_key_explains_a_get_of_its_beginning() {
     assert_eq!(expected(&get), [unknown]);
     assert_eq!(
         expected(&[put, get].concat()),
-        [format!("{unknown}, only one of 6 bytes that begins with it")]
+        [format!("{unknown}, only a key of 6 bytes that begins with it")]
     );
 }
 

@@ -59,7 +59,7 @@ pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, ScenarioWriteErro
             let words: Vec<&str> = several.iter().map(|dialect| dialect.title()).collect();
             let words = words.join(" and others ");
             Err(ScenarioWriteError(format!(
-                "some processes spoke {words}, but a scenario has only one dialect"
+                "some processes used {words}, but a scenario has only one dialect"
             )))
         }
     }

@@ -25,8 +25,8 @@ use api::{ApiViolation, CALLER_REQUIREMENTS, CallArgument, CallResult};
 pub use request::LibraryRequest;
 use request::RequestAssembler;
 
-/// Attributes a finding about a client to the library. Returns false if the caller of the library is responsible: for requirements that
-/// bind callers, and for a process that ends without PMI_Finalize.
+/// Attributes a finding about a client to the library. Returns false if the caller of the library is responsible, because the requirement
+/// binds callers, or because the process ends without PMI_Finalize.
 pub(crate) fn attribute_to_library(finding: &mut Finding, event: &Event) -> bool {
     let ours = CALLER_REQUIREMENTS.contains(&finding.requirement.as_str())
         || matches!(event.kind, EventKind::ClosedByClient { .. });

@@ -75,7 +75,7 @@ fn frame_request_rule(error: &DecodeError) -> &'static str {
 /// Returns the requirement that a malformed spawn request breaks.
 pub(super) fn spawn_rule(fault: &SpawnErrorKind) -> &'static str {
     match fault {
-        // A line outside of a block is between two blocks if the request has begun.
+        // If the request has already begun, a line outside of a block lies between two blocks.
         SpawnErrorKind::Interspersed | SpawnErrorKind::OutsideBlock => ids::RFC13_SPAWN_NOT_INTERSPERSED,
         SpawnErrorKind::BadByte { .. } => ids::RFC13_ABNF_STRING,
         SpawnErrorKind::Malformed => ids::RFC13_WIRE_TUPLES,

@@ -202,7 +202,8 @@ impl Monitor {
         }
     }
 
-    /// Checks that a get in RFC 13's form uses the name of the keyval space that the process received, and keeps the received limits.
+    /// Checks that a get in RFC 13's form uses the name of the keyval space that the process received, and that the key is within the
+    /// received limits.
     fn check_get(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
         let limits = self.rank(p).limits;
         let known = self.group(p.group).names[0].as_deref();

@@ -64,7 +64,7 @@ pub(super) struct MonitoredRequest {
     pub(super) detail: RequestDetail,
 }
 
-/// The data of a request that are needed to judge the response.
+/// The properties of a request that are needed to judge the response.
 #[derive(Debug)]
 pub(super) enum RequestDetail {
     /// An init (not fullinit), with the version that it offers.

@@ -32,7 +32,7 @@ fn has_huge_rc(message: &Decoded<'_>) -> bool {
 impl Monitor {
     /// Judges the first request that a client sends after it has received bytes that are not a message. RFC 13, Error Handling: the client
     /// closes the connection and aborts. A client that sends a request other than an abort does neither. A client with a lenient parser may
-    /// accept the bytes; it detects no error.
+    /// accept the bytes, and so detect no error.
     pub(super) fn after_error(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         if rank.received_garbage

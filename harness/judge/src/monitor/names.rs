@@ -43,7 +43,7 @@ impl Monitor {
                 if known {
                     self.unpublished.insert(name);
                 } else if message.framing == Framing::Lines && !self.state_unknown(p) {
-                    // RFC 13 does not specify whether this is an error. After a success, too, the name is not published.
+                    // RFC 13 does not specify whether this is an error. Either way, the name is not published afterwards.
                     let expected = "an error, since the name is not published".to_owned();
                     let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
                     self.find(

@@ -12,7 +12,7 @@ use rustix::net::{Shutdown, shutdown};
 /// Maximum number of bytes that are read and reported at once.
 pub(crate) const MAX_READ: usize = 32 * 1024;
 
-/// Maximum number of reads from a side whose process has ended.
+/// Maximum number of reads from each side after the program has ended.
 const MAX_LAST_READS: usize = 64;
 
 /// A side of a pump.

@@ -3,8 +3,8 @@
 //! same messages in the same order. In every other case, this program executes the full agent, which handles all cases and reports errors.
 //!
 //! A short program spends most of its time on the start of its C library: the loader runs, and the library queries the processor's caches,
-//! which traps on virtual machines. Therefore, this program has no C library. The build script compiles this program, because a crate in a
-//! workspace cannot have its own panic strategy.
+//! which traps on virtual machines. Therefore, this program does not use a C library. The build script compiles this program, because a
+//! crate in a workspace cannot have its own panic strategy.
 #![no_std]
 #![no_main]
 // Without this, the compiler could replace the loops below with calls to the functions that they implement.
@@ -14,22 +14,23 @@ use core::arch::{asm, global_asm};
 
 /// File name of the agent. Must equal `agent::rank::NAME` in pmi-process.
 const NAME: &[u8] = b"pmi-conform-agent";
-/// The runner's socket, in the parent of the agent's folder. Must equal `agent::SOCKET` after the slash.
+/// The runner's socket, relative to the parent of the agent's folder. The part after the slash must equal `agent::SOCKET`.
 const SOCKET: &[u8] = b"/runner";
-/// The full agent, in the agent's folder. Must equal `agent::quick::FULL` after the slash.
+/// The full agent, relative to the agent's folder. The part after the slash must equal `agent::quick::FULL`.
 const FULL: &[u8] = b"/full";
-/// Environment variable that contains the agent's path, for launchers that do not pass the path on. Must equal `agent::PATH_VARIABLE`
-/// before the equals sign.
+/// Environment variable that contains the agent's path, for launchers that do not pass the path on. The part before the equals sign must
+/// equal `agent::PATH_VARIABLE`.
 const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
 
-/// Variables that describe the node of the process: `event::NODE_VARIABLES` and `event::LOCAL_SIZE_VARIABLE` in pmi-judge.
+/// Environment variables that describe the node of the process. The parts before the equals signs must equal `event::NODE_VARIABLES` and
+/// `event::LOCAL_SIZE_VARIABLE` in pmi-judge.
 const NODE_VARIABLES: [&[u8]; 3] = [b"SLURMD_NODENAME=", b"FLUX_URI=", b"MPI_LOCALNRANKS="];
 
 /// Exit status of an agent that has lost its runner. Must equal `agent::RUNNER_LOST_STATUS`.
 const RUNNER_LOST_STATUS: i32 = 123;
 /// Exit status after a signal that did not kill the process.
 const SURVIVED_STATUS: i32 = 124;
-/// Exit status of an agent that cannot do its work.
+/// Exit status of an agent that fails.
 const FAILED_STATUS: i32 = 125;
 
 const PATH_MAX: usize = 4096;
@@ -252,7 +253,6 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
 /// The path through which the agent was started. It is absolute, and ends with the name of a process group's folder and the agent's name.
 struct AgentPath {
     path: &'static [u8],
-    /// The agent's folder.
     folder: &'static [u8],
     /// The parent of the agent's folder, which contains the runner's socket.
     scratch: &'static [u8],
@@ -380,7 +380,7 @@ const RIGHTS: Rights = Rights {
     padding: 0,
 };
 
-/// The message `Hello::Rank` of the runner's `protocol.rs`, a line of JSON. The descriptor accompanies the first part that is sent.
+/// The message `Hello::Rank` (see `agent/protocol.rs`), a line of JSON. The descriptor is sent with the first bytes of the line.
 struct Hello {
     runner: usize,
     descriptor: Option<usize>,
@@ -439,7 +439,8 @@ impl Hello {
         self.put(b"]");
     }
 
-    /// Writes a byte in the format of the runner's `Bytes`: bytes other than plain characters are escaped, and JSON doubles the backslash.
+    /// Writes a byte in the format of pmi-judge's `Bytes`: quotes, backslashes and all bytes other than printable ASCII are escaped as
+    /// `\xNN`. JSON doubles the backslash of the escape.
     fn put_byte(&mut self, byte: u8) {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         match byte {
@@ -483,8 +484,8 @@ impl Hello {
     }
 }
 
-/// Waits for the order to exit: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself, because the kernel closes
-/// the descriptor that comes with the order when the process exits.
+/// Waits for the order to exit: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself: when it exits, the kernel
+/// closes the descriptor that came with the order.
 fn obey(runner: usize) -> ! {
     let (mut line, mut length) = ([0u8; 64], 0);
     while !line.iter().take(length).any(|b| *b == b'\n') {

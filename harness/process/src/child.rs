@@ -22,11 +22,9 @@ pub struct Child {
     pid: Pid,
     /// A descriptor that is readable after the process has ended.
     pidfd: OwnedFd,
-    /// The exit, once it is known.
     exit: Option<Exit>,
 }
 
-/// Converts a wait status.
 pub(crate) fn exit_of(status: ExitStatus) -> Exit {
     match status.signal() {
         Some(signal) => Exit::Signal(signal),

@@ -58,7 +58,6 @@ impl<B> ReceiveResult<B> {
 struct UnreadBytes {
     bytes: usize,
     messages: usize,
-    /// Maximum number of messages that may be left in the system.
     max_messages: usize,
     /// True if the bytes were already left at the last call of [`NonBlockingStream::take_old_unread`].
     is_old: bool,
@@ -155,7 +154,6 @@ impl NonBlockingStream {
         self.unread || self.reset.get()
     }
 
-    /// Discards the queued bytes.
     fn discard(&mut self) {
         self.blocked = false;
         self.written = 0;
@@ -193,7 +191,7 @@ impl NonBlockingStream {
     /// Returns the number of bytes that the other side has not taken from the system; `None` if this number is unknown.
     pub fn unread_bytes(&self) -> Option<usize> {
         let under_way = unread_bytes(&self.fd)?;
-        // Bytes that have arrived over TCP are no longer counted here, whether they have been read or not.
+        // `under_way` excludes bytes that have arrived over TCP, whether they have been read or not.
         match self.ends {
             Some(ends) => Some(under_way + tcp::find_peer(ends)?.unread),
             None => Some(under_way),
@@ -230,7 +228,7 @@ impl NonBlockingStream {
     /// Makes [`receive_or_peek`](Self::receive_or_peek) leave short messages in the system from now on. If the system cannot report where
     /// new bytes begin, messages are still taken at once.
     pub fn leave_short_messages(&mut self) {
-        // Only local sockets wake the sender.
+        // Only local sockets wake the sender when its message is taken.
         if self.ends.is_some() {
             return;
         }
@@ -365,7 +363,7 @@ fn peek_offset(fd: impl AsFd) -> Option<usize> {
     let (mut offset, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
     let fd = fd.as_fd().as_raw_fd();
     #[expect(unsafe_code, reason = "rustix and nix have no wrapper for this call")]
-    // SAFETY: the option is an int, and is written to an int.
+    // SAFETY: SO_PEEK_OFF is an int. `offset` is an int that outlives the call, and `length` is its size.
     let result = unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw mut offset).cast(), &raw mut length)
     };

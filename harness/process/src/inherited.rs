@@ -1,4 +1,4 @@
-//! Passes a connection to a process at its start.
+//! Passes a connection to a process when the process is started.
 //!
 //! A process inherits its connection under a descriptor number that this module reserves for all processes. Just before a process is
 //! started, `dup2` makes the number refer to the connection and makes it inheritable; afterwards, this is undone. So no process inherits
@@ -18,7 +18,6 @@ use rustix::io::{DupFlags, Errno, dup2, dup3, fcntl_dupfd_cloexec};
 /// Maximum number of reserved descriptor numbers.
 const NUMBERS_MAX: usize = 8;
 
-/// The reserved descriptors.
 struct ReservedDescriptors {
     /// The file that each reserved descriptor refers to while no process is being started.
     null: OwnedFd,
@@ -32,7 +31,7 @@ impl ReservedDescriptors {
         Ok(Self { null: fcntl_dupfd_cloexec(&null, 10)?, descriptors: Vec::new() })
     }
 
-    /// Returns the index of the descriptor with this number. Reserves the number if possible.
+    /// Returns the index of the descriptor with this number. If the number is not reserved yet, reserves it if possible.
     fn index_of(&mut self, number: RawFd) -> Option<usize> {
         let reserved = self.descriptors.iter().position(|descriptor| descriptor.as_raw_fd() == number);
         if reserved.is_none() && self.descriptors.len() < NUMBERS_MAX {
@@ -59,7 +58,7 @@ impl ReservedDescriptors {
     }
 }
 
-/// The reserved descriptors. The mutex is locked while a process is started.
+/// The mutex is locked while a process is started.
 static STARTS: Mutex<Option<ReservedDescriptors>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<ReservedDescriptors>> {

@@ -4,7 +4,7 @@
 //! - [`child`]: starting and reaping child processes, and killing them with all their descendants
 //! - [`connection`]: a connection that queues the bytes that could not be written yet
 //! - [`descriptors`]: the limit for open descriptors
-//! - [`inherited`]: passing a connection to a process at its start
+//! - [`inherited`]: passing a connection to a process when the process is started
 //! - [`observe`]: `/proc`, descendants, TCP connections, executed edges, and the proof that processes wait only for the harness
 //! - [`output`]: standard output and error of processes, with limits
 //! - [`reactor`]: a single wait for many descriptors

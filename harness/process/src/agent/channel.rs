@@ -1,5 +1,5 @@
 //! A connection between the runner and a program of the harness that another program has started. Messages in both directions are lines of
-//! JSON, which may carry descriptors.
+//! JSON, which descriptors may accompany.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use super::SOCKET;
 use crate::connection::NonBlockingStream;
 
-/// Size of a read. Nearly all messages are shorter.
+/// Maximum size of a read in bytes. Nearly all messages are shorter.
 const READ_SIZE: usize = 4096;
 /// Maximum length of a line to or from an agent.
 const LINE_MAX: usize = 256 << 20;
@@ -50,7 +50,7 @@ pub struct Channel {
     /// Number of bytes at the start of the buffer that are known to contain no newline.
     searched: usize,
     descriptors: VecDeque<OwnedFd>,
-    /// Maximum number of bytes in the input buffer and in the output buffer.
+    /// Maximum number of bytes in the input buffer, and in the output buffer.
     limit: usize,
     /// True if the other side will send no more data.
     ended: bool,

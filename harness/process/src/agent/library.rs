@@ -129,7 +129,6 @@ fn load(path: &Path) -> Result<Shared, libloading::Error> {
     }
 }
 
-/// The value of a parameter.
 #[derive(Clone, Copy)]
 enum ParameterValue {
     Int(c_int),
@@ -277,7 +276,7 @@ fn infos(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
     Ok(all.as_mut_ptr().cast())
 }
 
-/// Allocates the memory for an argument.
+/// Converts an argument into the value of a parameter, and allocates the memory that the value points to.
 fn place(
     param: Param,
     argument: CallArgument,

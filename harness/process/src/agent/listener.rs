@@ -98,8 +98,8 @@ impl AgentListener {
         reactor.add(&self.listener, source, WatchMode::Read)
     }
 
-    /// Creates an agent for a process group, and returns the agent's path. `name` selects the kind of agent. On other machines, the agent
-    /// already exists.
+    /// Creates an agent for a process group, and returns the agent's path. `name` selects the kind of agent. If the agents run on other
+    /// machines, the agent already exists there, and only its path is returned.
     pub fn make_agent(&self, binary: &Path, name: &str, group: u32) -> io::Result<PathBuf> {
         if let Some(listener) = &self.network {
             return Ok(path_of_group(listener.agent(), group));
@@ -113,8 +113,8 @@ impl AgentListener {
         }
     }
 
-    /// Creates the agent for a rank, and returns the agent's path: the quick agent if available. The full agent is next to it, and takes
-    /// over if the quick agent cannot do the work.
+    /// Creates the agent for a rank, and returns the agent's path. If `quick` is given, this is the path of the quick agent. The full agent
+    /// is then next to the quick agent, which executes it if it cannot handle the launch.
     pub fn make_rank(&self, full: &Path, quick: Option<&Path>, group: u32) -> io::Result<PathBuf> {
         let path = self.make_agent(quick.unwrap_or(full), rank::NAME, group)?;
         match quick {
@@ -202,7 +202,7 @@ impl AgentListener {
                     channel.send(&TokenAccepted {});
                 }
                 None if !channel.is_over() => {}
-                // An agent may end before it has sent anything.
+                // An agent may exit before it has sent anything. This is not reported as a rejection.
                 None if channel.is_empty() => {
                     *unknown = None;
                     self.disconnect(id, reactor);

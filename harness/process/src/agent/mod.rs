@@ -39,8 +39,8 @@ pub(crate) const SOCKET: &str = "runner";
 /// Environment variable that contains the agent's path, for launchers that change `argv[0]`.
 pub const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// Returns the path of a program of the harness: the executable `name` next to the command, because it starts faster. If that file does not
-/// exist, returns the path of the command itself, which contains all programs.
+/// Returns the path of a program of the harness. This is the executable `name` next to the command, which starts faster. If that file does
+/// not exist, it is the command itself, which contains all programs.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
     if beside.is_file() { beside } else { command.to_owned() }
@@ -51,7 +51,7 @@ pub(crate) fn folder(scratch: &Path, group: u32) -> PathBuf {
     scratch.join(format!("g{group}"))
 }
 
-/// Returns whether the program was started through a file of this name.
+/// Returns whether the program was started under this name, according to `argv[0]` or to the path that was passed to execve.
 pub(crate) fn is_called(argv0: &OsString, name: &str) -> bool {
     let named = |path: &Path| path.file_name().is_some_and(|n| n == name);
     executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))

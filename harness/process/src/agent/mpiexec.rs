@@ -25,7 +25,7 @@ pub fn is_agent(argv0: &OsString) -> bool {
     place(argv0).is_some()
 }
 
-/// Returns the runner's scratch folder, and the subfolder that `PATH` contains.
+/// Returns the runner's scratch folder, and its subfolder that contains this `mpiexec` and is listed in `PATH`.
 fn place(argv0: &OsString) -> Option<(PathBuf, PathBuf)> {
     let folder = own_path(argv0, NAME)?.parent()?.to_owned();
     let scratch = folder.parent()?.to_owned();
@@ -50,7 +50,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
     };
     let words: Vec<String> = args[at + 1..].iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let mut runner = Channel::to_runner(scratch)?;
-    // The runner reports the failed connection itself.
+    // If the connection fails, the runner reports this.
     let stream =
         Caller::parse(&words).and_then(|caller| TcpStream::connect((Ipv4Addr::LOCALHOST, caller.port)).ok());
     let args = args.iter().map(|arg| Bytes(arg.clone().into_vec())).collect();

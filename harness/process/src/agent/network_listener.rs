@@ -108,7 +108,6 @@ impl NetworkListener {
         &self.listener
     }
 
-    /// Returns the address and the token for the agents.
     pub(super) fn route(&self) -> &Route {
         &self.route
     }
@@ -118,7 +117,6 @@ impl NetworkListener {
         &self.listen.agent
     }
 
-    /// Accepts a waiting connection.
     pub(super) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, from) = self.listener.accept()?;
         // The connection also works without these options, but responses take longer, and unreachable peers are not detected.
@@ -130,7 +128,6 @@ impl NetworkListener {
         token == self.route.token
     }
 
-    /// Reports a rejected connection to the user.
     pub(super) fn report_rejection(&self, from: SocketAddr) {
         let before = self.listen.reported.fetch_add(1, Ordering::Relaxed);
         if before < MAX_REJECTIONS_REPORTED {

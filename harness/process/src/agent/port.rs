@@ -33,9 +33,8 @@ pub(super) enum PmiPortError {
 /// A connection whose process has identified itself.
 pub(super) struct IdentifiedConnection {
     pub(super) connection: OwnedFd,
-    /// The process's initack.
     pub(super) initack: Vec<u8>,
-    /// The server's response.
+    /// The server's response to initack.
     pub(super) response: Vec<u8>,
 }
 

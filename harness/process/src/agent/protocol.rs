@@ -10,7 +10,6 @@ use pmi_judge::library::api::{CallArgument, CallResult};
 /// The first message from an agent that connects over the network. The runner answers with a [`TokenAccepted`], or closes the connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TokenMessage {
-    /// The token of the agent's launch.
     pub(super) token: String,
 }
 

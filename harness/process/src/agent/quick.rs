@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use crate::scratch::folder_on_disk;
 
-/// Name of a link next to the quick agent. It points to the full agent, which the quick agent executes if it cannot do the work.
+/// Name of the link to the full agent. The link is next to the quick agent, which executes the full agent if it cannot handle the launch.
 pub(super) const FULL: &str = "full";
 
 /// Exit status of a quick agent that was not started through its path in the scratch folder of a run.

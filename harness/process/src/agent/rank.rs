@@ -63,7 +63,7 @@ fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
     wait_for_exit_order(runner)
 }
 
-/// Keeps the connection, which cannot be passed to another machine, and relays its bytes.
+/// Relays the bytes of the connection, because the connection cannot be passed to another machine.
 fn relay_to(route: &Route, group: u32, args: Vec<OsString>) -> io::Result<u8> {
     let mut runner = route.connect()?;
     let (hello, fd) = describe_process(group, args, Some(relay::place().into()));
@@ -102,7 +102,6 @@ fn describe_process(
     (RankHello { group, pid, env, args, bad_fd, initack_exchange, singinit, relay_location: relays }, fd)
 }
 
-/// Waits for the order to exit.
 fn wait_for_exit_order(mut runner: Channel) -> io::Result<u8> {
     match runner.wait()? {
         // The kernel closes the descriptor that came with the order.

@@ -61,7 +61,6 @@ impl Route {
         Some(Self { address: address.parse().ok()?, token: token.to_owned() })
     }
 
-    /// Parses the address and token in an argument.
     pub(super) fn of_argument(text: &str) -> io::Result<Self> {
         let wrong = || {
             io::Error::new(
@@ -72,7 +71,6 @@ impl Route {
         Self::parse(text).ok_or_else(wrong)
     }
 
-    /// Parses the address and token in the environment.
     pub(super) fn of_environment() -> Option<Self> {
         Self::parse(&std::env::var(VARIABLE).ok()?)
     }
@@ -105,8 +103,8 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path of an agent in a spawned process group. The number of `./` before the name is the number of the group, because other
-/// machines have no scratch folder that could identify the group.
+/// Returns the path of an agent in a spawned process group. The number of `./` before the file name is the group's number: other machines
+/// have no scratch folder that could identify the group.
 pub(super) fn path_of_group(agent: &Path, group: u32) -> std::path::PathBuf {
     let folder = agent.parent().unwrap_or(Path::new("/")).to_string_lossy();
     let name = agent.file_name().unwrap_or_default().to_string_lossy();
@@ -136,7 +134,6 @@ pub fn place() -> Namespaces {
     Namespaces { processes: namespace("pid"), network: namespace("net") }
 }
 
-/// A source of events.
 #[derive(Clone, Copy)]
 enum RelaySource {
     Runner,
@@ -150,7 +147,7 @@ struct Relay {
     runner_key: ReactorKey,
     /// The connection of the process, until it is closed.
     pmi: Option<RelayedPmi>,
-    /// The process at the other end of `pmi`; `None` after that process has ended.
+    /// The process at the other end of `pmi`; `None` if it is not on this machine, or has ended.
     peer: Option<(ForeignProcess, ReactorKey)>,
     buffer: Vec<u8>,
     /// Number of write and close orders that have been carried out.
@@ -176,7 +173,7 @@ fn foreign_peer(connection: &OwnedFd) -> Option<ForeignProcess> {
     ForeignProcess::new(pid?)
 }
 
-/// Relays bytes until the runner orders the process to exit. Returns the exit status.
+/// Relays bytes until the runner orders this agent to exit. Returns the exit status.
 pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
     let mut reactor = Reactor::new()?;
     let runner_key = reactor.add(&runner, RelaySource::Runner, WatchMode::Read)?;
@@ -221,7 +218,7 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
 }
 
 impl Relay {
-    /// Sends a report to the runner. Until the runner has read it, the agent reads no more bytes from the process manager.
+    /// Sends a report to the runner. While reports are waiting to be written, the agent reads no more bytes from the process manager.
     fn report(&mut self, what: &RelayReport) -> io::Result<()> {
         let was_blocked = self.runner.is_blocked();
         self.runner.send(what);
@@ -267,7 +264,7 @@ impl Relay {
         self.executed_orders += 1;
         self.check_interval = MIN_CHECK_INTERVAL;
         let Some(pmi) = &mut self.pmi else { return Ok(()) };
-        // The runner observes the same limit.
+        // The runner applies the same limit to connections that are not relayed.
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes);
             pmi.flush(&mut self.reactor)?;

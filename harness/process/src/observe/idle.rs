@@ -4,8 +4,8 @@
 //! timer and no process outside the server will wake it. Silence is then proved without a timeout. This works only on Linux; on other
 //! systems, silence is never proved.
 //!
-//! A server whose threads wake periodically never appears idle. If all of them have woken several times without sending anything, this does
-//! not prove silence, but it is sufficient where silence is allowed.
+//! A server whose threads wake periodically never appears idle. If each of its threads has woken several times and the server has sent
+//! nothing, this does not prove silence, but it is sufficient where silence is allowed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -162,7 +162,6 @@ fn examine(pids: &[i32]) -> ActivityState {
     ActivityState::Waiting(all)
 }
 
-/// The state of a thread.
 enum Thread {
     /// The thread sleeps. `sleeps` is the number of its voluntary sleeps.
     Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
@@ -303,7 +302,6 @@ fn has_time_limit(socket: &OwnedFd) -> bool {
     [Timeout::Recv, Timeout::Send].into_iter().any(|way| matches!(socket_timeout(socket, way), Ok(Some(_))))
 }
 
-/// Returns the other end of a connected socket.
 fn other_end(socket: &OwnedFd) -> Option<ConnectionEnd> {
     let there = rustix::net::getpeername(socket.as_fd()).ok()??;
     if there.address_family() == rustix::net::AddressFamily::UNIX {
@@ -313,7 +311,6 @@ fn other_end(socket: &OwnedFd) -> Option<ConnectionEnd> {
     Some(tcp::ends(socket).map_or(ConnectionEnd::Remote, ConnectionEnd::Internet))
 }
 
-/// The kind of wait of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ThreadWait {
     /// The thread waits for an event, without a time limit.
@@ -417,7 +414,7 @@ mod tests {
     use super::{ThreadWait, procfs, reads_file, wait};
 
     #[test]
-    fn only_pipe_reads_count_as_waiting() {
+    fn file_reads_do_not_count_as_waits() {
         let me = procfs::own_pid();
         let reads = |from: &OwnedFd, call: u32| {
             reads_file(me, &format!("{call} {:#x} 0x7ffe 0x6 0x0 0x0 0x0 0x7ffe 0x7f", from.as_raw_fd()))

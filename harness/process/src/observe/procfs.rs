@@ -16,7 +16,7 @@ const LONGEST_LINE: usize = 1024;
 
 /// Returns a file's text. Invalid UTF-8 is replaced, because several files contain a process's name, which may consist of arbitrary bytes.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
-    // With enough room, a single read is sufficient.
+    // For most files, this is enough room for a single read.
     let mut bytes = Vec::with_capacity(4096);
     File::open(path)?.take(MAX_FILE_SIZE).read_to_end(&mut bytes)?;
     Ok(into_text(bytes))
@@ -42,13 +42,10 @@ fn into_text(bytes: Vec<u8>) -> String {
 /// The sum of all processors' time since boot, in ticks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
-    /// All ticks.
     pub(crate) all: u64,
-    /// Idle ticks.
     pub(crate) idle: u64,
 }
 
-/// Returns the processor time since boot.
 pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
     let text = text("/proc/stat")?;
     let first = text.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
@@ -100,13 +97,11 @@ impl Stat {
         Self::parse(short_text(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Parses the content of `/proc/PID/stat`.
     pub(crate) fn parse(text: String) -> Option<Self> {
         let name = text.find('(')? + 1..text.rfind(')')?;
         (name.start <= name.end).then_some(Self { text, name })
     }
 
-    /// Returns the name of the program.
     pub(crate) fn name(&self) -> &str {
         &self.text[self.name.clone()]
     }
@@ -121,7 +116,7 @@ impl Stat {
         self.fields_after_name().nth(number.checked_sub(3)?)
     }
 
-    /// Returns a field that is a number.
+    /// Returns a numeric field by its number in the manual.
     pub(crate) fn number<T: std::str::FromStr>(&self, number: usize) -> Option<T> {
         self.field(number)?.parse().ok()
     }

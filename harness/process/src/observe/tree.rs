@@ -188,7 +188,6 @@ pub fn variable_of(pid: i32, name: &str) -> Option<String> {
     value_in(&environment(pid)?, name)
 }
 
-/// Returns the value of a variable in an environment.
 fn value_in(environment: &[u8], name: &str) -> Option<String> {
     let mut entries = environment.split(|b| *b == 0);
     loop {
@@ -341,7 +340,7 @@ fn marked_children(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSe
     }
 }
 
-/// Reaps the orphans among `pids` that have ended.
+/// Reaps the processes in `pids` that have ended, and removes them from `pids`.
 fn reap(pids: &mut HashSet<i32>) {
     pids.retain(|pid| {
         let pid = Pid::from_raw(*pid);
@@ -464,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_variable_while_bash_starts() {
+    fn finds_variable_whose_equals_sign_is_replaced() {
         for environment in
             ["A=1\0CARRIED=yes\0B=2\0", "A=1\0CARRIED\0yes\0B=2\0", "CARRIED_ALSO=no\0CARRIED=yes\0"]
         {

@@ -62,7 +62,7 @@ impl ForeignProcess {
 
     /// Returns the exit of the process, if it has ended and the kernel reports it.
     pub fn exit(&self) -> Option<Exit> {
-        // This is called whenever no event arrives, mostly for living processes.
+        // This method is called whenever no event arrives. The process is usually alive then, and this check is fast.
         if !self.has_ended() {
             return None;
         }

@@ -207,7 +207,6 @@ fn snapshot(thread: i32, process: i32, signal: i32) -> Option<Snapshot> {
     Some(Snapshot { name, rank, signal, address, pc, sp, fp, lr, mappings, stack_at, stack })
 }
 
-/// The information that accompanies a signal.
 struct SignalInfo {
     code: i32,
     sender: i32,
@@ -311,7 +310,7 @@ type PtraceRequest = libc::c_int;
 #[cfg(not(target_env = "musl"))]
 type PtraceRequest = libc::c_uint;
 
-/// Returns the next thread that has stopped or ended.
+/// Returns a thread that has stopped or ended, and its wait status. Returns `None` if there is no such thread at the moment.
 #[expect(unsafe_code, reason = "the safe wrappers reject signals without a name")]
 fn wait() -> io::Result<Option<(i32, i32)>> {
     let mut status = 0;

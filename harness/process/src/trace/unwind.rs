@@ -75,7 +75,7 @@ struct Image {
     address: u64,
     sections: HashMap<&'static str, (Range<u64>, Arc<[u8]>)>,
     functions: Vec<(Range<u64>, String)>,
-    /// The cached file and source line of each address; `None` for an address without a source line.
+    /// The cached source file and line of each address; `None` for an address without them.
     lines: Mutex<HashMap<u64, Option<String>>>,
 }
 
@@ -97,7 +97,7 @@ const MAX_CACHED_LINES: usize = 4096;
 /// The sections that are read from each file.
 const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".debug_frame"];
 
-/// The sections that are read from files on the call stack.
+/// Prefix of the names of the sections that contain debug information, from which the source lines are derived.
 const DEBUG_PREFIX: &str = ".debug_";
 
 impl LoadedImage {
@@ -192,7 +192,7 @@ impl Image {
         self.sections.get(name).map(|(range, data)| (range.clone(), data)).unzip()
     }
 
-    /// Returns the function that contains an address in the file.
+    /// Returns the start and the name of the function that contains an address in the file.
     fn function(&self, address: u64) -> Option<(u64, &str)> {
         let after = self.functions.partition_point(|(range, _)| range.start <= address);
         let before =

@@ -4,7 +4,7 @@ use pmi_faults::{Behaviour, Fault};
 
 use crate::hint::hint;
 
-/// The name of an unknown fault or variation.
+/// The error for an unknown fault or variation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind} {name}{hint}")]
 pub struct UnknownBehaviour {

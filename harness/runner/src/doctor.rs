@@ -152,7 +152,7 @@ enum ProbeError {
     Mistaken,
 }
 
-/// Plays the body of a scenario for process managers.
+/// Plays a scenario with the given body. Returns its outcome, or the reason why it has none.
 fn probe(
     prober: Prober<'_>,
     (dialect, ranks): (Dialect, u32),
@@ -172,7 +172,7 @@ fn probe(
     }
 }
 
-/// Returns the last lines of the output, if any.
+/// Returns the last lines of the output, each after a newline.
 fn printed(events: &[Event]) -> String {
     let lines = events.iter().filter_map(|event| match &event.kind {
         EventKind::Output { line, .. } => Some(String::from_utf8_lossy(&line.0).trim_end().to_owned()),

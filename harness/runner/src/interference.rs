@@ -58,8 +58,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConcurrentScenarios {
-    /// Creates the state of a run that has not started any scenario yet. If `examines_once` is true, failures that another scenario has
-    /// already shown while played alone are not examined again.
+    /// Creates the state of a run that has not started any scenario yet.
     pub(crate) fn new(examines_once: bool) -> Self {
         Self { examines_once, ..Self::default() }
     }
@@ -137,7 +136,6 @@ impl ConcurrentScenarios {
     }
 }
 
-/// The number of times that a scenario was played, and the number of times that it failed.
 #[derive(Default, Clone, Copy)]
 struct PlayCounts {
     played: u32,

@@ -29,13 +29,14 @@ use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation,
 pub(crate) struct OptionalOperations {
     /// For each optional operation in a dialect: true if it is supported, or else the reason.
     capabilities: BTreeMap<(Dialect, Capability), (bool, String)>,
-    /// Reasons why scenarios in a dialect do not apply.
+    /// For each dialect, the reason why its scenarios do not apply.
     dialect_exclusions: BTreeMap<Dialect, String>,
-    /// Reasons why a library does not speak the wire protocol, and so cannot be judged by its process manager's messages.
+    /// For each dialect, the reason why scenarios that need the wire protocol do not apply to a library.
     no_wire_reasons: BTreeMap<Dialect, String>,
     /// True if the server forwards the arguments of a spawn only if they are numbered from one.
     one_based_arguments: bool,
-    /// Reasons why a library cannot be judged after its initialization, because it sends nothing on PMI_FD and its initialization fails.
+    /// For each dialect, the reason why scenarios that need an initialized library do not apply: the initialization fails, and the library
+    /// sends nothing on PMI_FD.
     init_failure_reasons: BTreeMap<Dialect, String>,
 }
 
@@ -542,7 +543,7 @@ fn passes_alone(events: &[Event]) -> Option<String> {
 /// The barrier functions of both APIs.
 const BARRIERS: [&str; 2] = ["PMI_Barrier", "PMI2_KVS_Fence"];
 
-/// The reason why a library is not judged by its process manager's messages.
+/// The reason why scenarios that need the wire protocol do not apply to a library.
 const NO_WIRE_REASON: &str = "the library does not use the wire protocol: it completes its initialization and a barrier but sends nothing on PMI_FD, so it cannot be tested without its own process manager";
 
 /// The remedy for a library that cannot be initialized under a process manager.

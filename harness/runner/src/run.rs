@@ -129,7 +129,7 @@ struct EventBatcher<'a> {
     bytes: usize,
 }
 
-/// Maximum number of events in a batch, and maximum number of bytes in these events.
+/// Number of events, and number of bytes in these events, at which a batch is sent.
 const BATCH: (usize, usize) = (1024, 1 << 20);
 
 impl EventBatcher<'_> {

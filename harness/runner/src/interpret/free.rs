@@ -16,7 +16,7 @@ use super::interpreter::{DeferredStep, Interpreter, WalkEnd};
 use super::walk::Position;
 use crate::party::SilenceMeaning;
 
-/// Maximum time for which a message is held back until another rank can continue. The hold changes only the order of the requests.
+/// Maximum time for which a message is held back until another rank can continue.
 const HOLD_TIME: Duration = Duration::from_millis(1);
 
 /// Time without a response after which a stopped process continues.
@@ -56,7 +56,7 @@ impl Interpreter<'_> {
             if self.process_events(deadline, SilenceMeaning::ResponseDue, &over)?.is_some()
                 && let Some(first) = waiting.first()
             {
-                // No response will arrive. The step reports this.
+                // No response will arrive. The first waiting step reports this.
                 self.play_next(*first)?;
             }
         }
@@ -116,7 +116,7 @@ impl Interpreter<'_> {
         Ok(self.process_events(Instant::now() + time, SilenceMeaning::Expected, &over)?.is_none())
     }
 
-    /// Returns whether the next step of a rank need not wait for a message.
+    /// Returns whether a rank can play its next step without waiting for a message.
     fn can_continue(&self, p: Proc) -> bool {
         let next = self.deferred.get(&p).and_then(|steps| steps.front());
         next.is_some_and(|next| next.step.role != Role::Server || self.recorder.judge.has_input(p))

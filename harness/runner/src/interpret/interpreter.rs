@@ -30,7 +30,7 @@ pub(super) struct Interpreter<'a> {
     pub(super) scope: Scope,
     /// The requirement of the step that is being played.
     pub(super) cited: String,
-    /// Processes that were ordered to exit or to die.
+    /// Processes that were ordered to exit or to kill themselves.
     pub(super) dismissed: HashSet<Proc>,
     /// The lines of the statements that the walk has skipped.
     pub(super) skipped_lines: Vec<usize>,
@@ -136,8 +136,8 @@ impl<'a> Interpreter<'a> {
         EarlyEnd
     }
 
-    /// Orders all processes to exit, and reads the remaining messages until the job has ended. If nothing happens for the time `settled`,
-    /// returns the proof that the job does not end.
+    /// Orders all processes to exit, and reads the remaining messages until the job has ended, but at most for the time `ending`. If the
+    /// job does not end, or is idle for the time `settled`, returns the proof of silence.
     pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
         let deadline = Instant::now() + ending;
@@ -327,7 +327,7 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// Measures the memory of the implementation's processes.
+    /// Reports the memory of the implementation's processes to the watcher, which may end the scenario.
     pub(super) fn measure_memory(&mut self) {
         if let Some(watcher) = self.recorder.sink.watcher() {
             self.ended_by_watcher |= watcher.exceeds_memory(self.party.memory());

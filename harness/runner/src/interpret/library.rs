@@ -2,9 +2,9 @@
 //! manager (`S:`).
 //!
 //! The library decides when it makes a request. For example, it may request the limits in `PMI_Init` or on first use, and the mapping once
-//! or at each call. Therefore a scenario needs wire lines only where they matter. Between a call and its return, `C:` expects a request and
-//! `S:` answers it. Outside of calls, `C:` and `S:` define how all further requests of the same form are answered. The reference server, in
-//! memory, answers all other requests.
+//! or at each call. Therefore, a scenario contains requests and responses only where they matter. Between a call and its return, `C:`
+//! expects a request and `S:` answers it. Outside of calls, `C:` and `S:` define how all further requests of the same form are answered.
+//! The reference server, in memory, answers all other requests.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -134,7 +134,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Returns whether the wire lines for this rank precede the line with the result of its call.
+    /// Returns whether the scenario contains requests or responses of this rank before the result of its call.
     fn is_scripted(&self, rest: &[Statement], rank: u32) -> bool {
         rest.iter()
             .find_map(|statement| {

@@ -16,11 +16,10 @@ pub const KVS_PREFIX: &str = "library-kvs-";
 /// The value of PMI_FD if the scenario does not specify it. This descriptor number is rarely in use, so it can be reserved.
 const PMI_FD: &str = "50";
 
-/// The process manager of a library under test.
 pub(super) struct LibraryManager {
     /// The server that answers requests which the scenario does not answer.
     pub(super) server: MemoryParty,
-    /// True if the library's own process manager has started its processes.
+    /// True if the library's own process manager has started the processes.
     pub(super) launched: bool,
     pub(super) env: BTreeMap<Proc, BTreeMap<String, String>>,
     pub(super) started: BTreeSet<Proc>,
@@ -33,7 +32,6 @@ pub(super) struct ResponseRule {
     pub(super) responses: Vec<ManagerResponse>,
 }
 
-/// The response to a request.
 #[derive(Clone)]
 pub(super) enum ManagerResponse {
     Write(WriteMode, Vec<Template>),

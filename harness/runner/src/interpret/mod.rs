@@ -80,7 +80,7 @@ impl StepReceiver for Interpreter<'_> {
 }
 
 impl Interpreter<'_> {
-    /// Sets the requirement that a step cites.
+    /// Sets the cited requirement: that of the step or, if the step cites none, the scenario's first requirement.
     fn cite(&mut self, step: &Step) {
         let first = self.scenario.requires.first().map(|r| r.value.as_str()).unwrap_or_default();
         self.cited = step.cites.as_ref().map_or(first, |c| &c.value).to_owned();

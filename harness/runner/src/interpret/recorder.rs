@@ -53,7 +53,7 @@ pub struct Recorder<'a> {
     remaining_bytes: usize,
     /// All events so far.
     pub events: Vec<Event>,
-    /// The judge, which reads every event.
+    /// The judge, which observes every event.
     pub judge: Judge,
     /// The line of the scenario that is being played.
     pub line: usize,

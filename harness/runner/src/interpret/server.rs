@@ -29,8 +29,8 @@ const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time for reading the events that have already arrived when a scenario ends early.
 const LAST_EVENTS_TIME: Duration = Duration::from_millis(100);
 
-/// Time without events after which a launcher that does not end is reported. A daemon that it waits for may still connect to it, and
-/// nothing indicates this in advance.
+/// Time without events after which a launcher that does not end is reported. A daemon that the launcher waits for may still connect to it,
+/// and nothing indicates this in advance.
 const RUNNING_JOB_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Plays a scenario against a launched party. `fragments` finds the fragments that the scenario uses. Records [`EventKind::Launched`]
@@ -61,7 +61,8 @@ pub fn play(
     judge.finish(events)
 }
 
-/// Returns true if the correct response to a request depends on the nodes of the processes.
+/// Returns true if a request refers to a node's attributes, or to all processes of a node. The correct response then depends on the
+/// placement of the processes.
 fn depends_on_placement(request: &[u8]) -> bool {
     let contains = |word: &[u8]| memchr::memmem::find(request, word).is_some();
     contains(b"nodeattr;") || contains(b"group=NODE")

@@ -13,7 +13,6 @@ const MAX_DEPTH: usize = 32;
 /// A function that finds a fragment by its name.
 pub type Fragments<'a> = &'a dyn Fn(&str) -> Option<Arc<Scenario>>;
 
-/// The position of a step.
 #[derive(Clone, Copy)]
 pub(crate) struct Position<'a> {
     /// The line in the scenario's own file, or the number of the statement if it was not read from a file. The steps of a fragment are at
@@ -105,7 +104,7 @@ impl<'a> StepWalk<'a> {
         }
     }
 
-    /// Walks over a body; `line` is the line of the `use` that contains it.
+    /// Walks over a body. For the body of a fragment, `line` is the line of the `use` that inserts the fragment.
     fn body<S: StepReceiver>(
         &self,
         steps: &mut S,

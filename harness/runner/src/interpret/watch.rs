@@ -52,7 +52,7 @@ pub fn watch(
     let recorder = Recorder::new(sink, Judge::without_scenario(PartyKind::Server));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     if interpreter.watch_start().is_ok() {
-        // A value that a step needs may be missing because of the implementation's behaviour.
+        // An error is ignored: a value that a step needs may be missing because of the implementation's behaviour.
         let _ = walk(&mut interpreter, scenario, fragments).and_then(|()| interpreter.play_deferred());
         interpreter.measure_memory();
     }
@@ -88,7 +88,7 @@ impl Interpreter<'_> {
     }
 
     /// If some connections have ended and others have not, waits to see whether the server closes the others too, before the runner closes
-    /// them. Without this wait, the order of the requests would be unknown.
+    /// them. Without this wait, the events would not show which connections the server closes.
     fn wait_for_closes(&mut self) {
         let judge = &self.recorder.judge;
         let started = judge.started_processes();
@@ -161,7 +161,7 @@ impl Interpreter<'_> {
         due.map_or(Ok(()), |line| self.bind(line, &message))
     }
 
-    /// Binds the names in the expected message, without which later messages cannot be written.
+    /// Binds the names in the expected message to their values, which later messages may contain.
     fn bind(&mut self, line: &Template, message: &ReceivedMessage) -> Result<(), WalkEnd> {
         let captures = || {
             line.pieces.iter().filter_map(|piece| match piece {

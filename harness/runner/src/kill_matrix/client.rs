@@ -1,5 +1,5 @@
-//! The kill matrix of clients, which proves that the monitor finds their errors: plays scripted sessions, each with one fault or variation,
-//! against the reference server.
+//! The kill matrix of clients, which proves that the monitor finds the errors of clients. It plays scripted sessions, each with one fault
+//! or variation, against the reference server.
 //!
 //! A fault is killed by a finding against the client that cites a requirement that the fault breaks. A variation must not cause any
 //! finding, against either side.
@@ -56,13 +56,12 @@ pub fn needs_client_fault(requirement: &Requirement) -> bool {
         && UNDETECTABLE_REQUIREMENTS.iter().all(|u| u.id != requirement.id)
 }
 
-/// The state of a process of a session, to the extent that the script needs it.
+/// The state of a scripted process.
 struct ScriptedState {
     /// True if a message of the process has not been answered.
     waits: bool,
 }
 
-/// A session that is being played.
 struct PlayedSession<'a> {
     party: MemoryParty,
     recorder: Recorder<'a>,
@@ -101,7 +100,7 @@ impl PlayedSession<'_> {
         }
     }
 
-    /// Closes the connection of a process and ends it.
+    /// Closes the connection of a process, and makes the process exit.
     fn end(&mut self, proc: Proc) {
         self.procs.remove(&proc);
         self.recorder.record(EventKind::ClosedByClient { proc });
@@ -229,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_name_existing_requirements() {
+    fn faults_refer_to_client_requirements() {
         let suite = crate::suite::embedded().expect("the embedded suite is valid");
         let broken = faults().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
         for (name, id) in broken.chain(UNDETECTABLE_REQUIREMENTS.iter().map(|u| ("unseen", u.id))) {

@@ -31,7 +31,7 @@ pub struct ExternalMatrix<'a> {
     pub under_test: ImplementationKind,
     /// The dialect to play.
     pub dialect: Dialect,
-    /// Returns the implementation with the named faults, or without a fault if the name is empty.
+    /// A function that returns the implementation with the named faults, or without a fault if the name is empty.
     pub with_fault: &'a (dyn Fn(&str) -> Iut + Sync),
     /// The options of each run.
     pub options: RunOptions,
@@ -39,8 +39,8 @@ pub struct ExternalMatrix<'a> {
     pub jobs: usize,
 }
 
-/// The failures of scenarios when they are played without the tested fault, by the fault's base and by scenario. The base is then the name
-/// passed to `with_fault`.
+/// The failures of scenarios that are played without the tested fault, by the fault's base and by scenario. In these runs, the base is the
+/// name that is passed to `with_fault`.
 type CleanResults = BTreeMap<(&'static str, &'static str), Vec<String>>;
 
 impl ExternalMatrix<'_> {
@@ -63,8 +63,8 @@ impl ExternalMatrix<'_> {
         without_fault(self.suite, needs, &results.iter().flat_map(PartyResult::cited).collect())
     }
 
-    /// Plays the scenarios that are named by the given faults, but without these faults. Returns the failures, by the base of the faults
-    /// and by scenario.
+    /// Plays the scenarios that the given faults name, but without these faults. Returns the failures, by the base of the faults and by
+    /// scenario.
     fn play_without_faults(&self, faults: &[&'static ExternalFault]) -> CleanResults {
         let framing = self.dialect.framing();
         let named = |fault: &&'static ExternalFault| {
@@ -112,7 +112,7 @@ impl ExternalMatrix<'_> {
         self.scenarios().filter(|scenario| scenario.name == name).collect()
     }
 
-    /// Plays the scenarios about the requirements that a fault breaks, until a scenario cites one of these requirements.
+    /// Plays the scenarios about the requirements that a fault breaks, until a finding cites one of these requirements.
     fn find_in_any(&self, fault: &ExternalFault, kill: &ExternalKill, result: &mut PartyResult) -> bool {
         let tests =
             |s: &Arc<Scenario>| s.requires.iter().any(|id| kill.requirements.contains(&id.value.as_str()));
@@ -158,7 +158,7 @@ impl ExternalMatrix<'_> {
     }
 }
 
-/// Returns the first finding of a scenario whose verdict is not among `allowed`.
+/// Describes a result whose verdict is not among `allowed`; `None` if the verdict is allowed.
 fn first_disallowed(result: &ScenarioResult, allowed: &[Verdict]) -> Option<String> {
     let is_fine = allowed.contains(&result.verdict);
     let finding = result.findings.first().map(|f| f.finding.requirement.as_str());
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_faults_name_scenarios() {
+    fn program_faults_refer_to_known_scenarios() {
         let suite = crate::suite::embedded().expect("the embedded suite is valid");
         let names: BTreeSet<_> = suite.testing(ImplementationKind::Client).map(|s| s.name.as_str()).collect();
         for fault in program_faults() {

@@ -4,7 +4,6 @@ use pmi_scenario::ast::Dialect;
 use pmi_wire::protocol::by_operation;
 use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, SpawnRequest};
 
-/// A request from a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MeasuredRequest {
     /// Offers the version.
@@ -15,24 +14,22 @@ pub(super) enum MeasuredRequest {
     Kvsname,
     /// Enters the barrier or the fence.
     Barrier,
-    /// Puts a value.
-    Put { key: String, value: String },
-    /// Gets a value.
-    Get { key: String },
-    /// Publishes a name.
+    Put {
+        key: String,
+        value: String,
+    },
+    Get {
+        key: String,
+    },
     Publish(String),
-    /// Looks up a name.
     Lookup(String),
-    /// Withdraws a name.
     Unpublish(String),
     /// Spawns a process of the contained program.
     Spawn(Vec<u8>),
-    /// Finalizes.
     Finalize,
 }
 
 impl MeasuredRequest {
-    /// Returns the bytes of the message.
     pub(super) fn bytes(&self, dialect: Dialect, kvsname: &[u8]) -> Vec<u8> {
         let framing = if matches!(self, Self::Offer) { Framing::Lines } else { dialect.framing() };
         let text = |number: u64| number.to_string().into_bytes();

@@ -24,7 +24,6 @@ const SPARE_DESCRIPTORS: u64 = 128;
 /// The process group that is spawned.
 const SPAWNED_GROUP: u32 = 1;
 
-/// The events of a job, and their judge.
 struct JudgedEvents {
     judge: Judge,
     events: Vec<Event>,
@@ -44,11 +43,10 @@ pub(super) struct RequestResult {
     pub(super) time: Duration,
     /// Number of responses that report a failure.
     pub(super) refused: usize,
-    /// The last response.
+    /// The last response that reports a failure or, if there is none, the last response.
     last: Vec<u8>,
 }
 
-/// A job in which this process speaks for all ranks.
 pub(super) struct MeasuredJob {
     party: ServerParty,
     ranks: u32,
@@ -273,8 +271,7 @@ impl MeasuredJob {
         }
     }
 
-    /// Makes each rank's requests, each after the response to the rank's previous request. Returns an error if the manager refuses a
-    /// request.
+    /// Does the same as [`each`](Self::each), but returns an error if the manager refuses a request.
     pub(super) fn each_accepted(
         &mut self,
         phase: MeasuredPhase,
@@ -286,7 +283,7 @@ impl MeasuredJob {
         Ok(result)
     }
 
-    /// Makes each rank's requests, each after the response to the rank's previous request.
+    /// Makes every rank send `times` requests, each after the response to the rank's previous request.
     pub(super) fn each(
         &mut self,
         phase: MeasuredPhase,

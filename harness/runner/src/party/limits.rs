@@ -45,7 +45,7 @@ fn current_slowdown() -> f64 {
 }
 
 /// Returns the number of runnable threads per processor, from the contents of `/proc/loadavg`: the average or the current number, whichever
-/// is higher.
+/// is higher. The result is limited to the range from 1 to [`MAX_SLOWDOWN`].
 fn slowdown(load: &str, processors: usize) -> f64 {
     let mut fields = load.split_whitespace();
     let average = fields.next().and_then(|average| average.parse().ok()).unwrap_or(0.0_f64);

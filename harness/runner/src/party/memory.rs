@@ -14,7 +14,6 @@ use pmi_judge::event::{Bytes, EventKind, Exit, SilenceProof};
 pub struct MemoryParty {
     server: Server,
     queue: VecDeque<EventKind>,
-    /// Processes that have not ended.
     alive: BTreeMap<Proc, ()>,
     status: i32,
     over: bool,

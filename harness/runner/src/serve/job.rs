@@ -52,7 +52,6 @@ enum JobSource {
     Output(usize, bool),
 }
 
-/// A process that was started.
 struct JobProcess {
     id: Proc,
     /// The process itself, which leads a process group.
@@ -429,7 +428,7 @@ impl<H: Host> Job<H> {
     }
 
     /// Treats a caller without a connection as ended: it has closed the connection, has sent an invalid message, or the server has closed
-    /// the connection. No other event reports its end.
+    /// the connection. No other event reports the end of the caller.
     fn end_caller(&mut self) -> io::Result<()> {
         let gone = self.listener.as_ref().is_some_and(Listener::is_empty);
         let missed = |p: &&JobProcess| p.child.is_foreign() && !p.child.is_reaped() && p.connection.is_none();
@@ -685,7 +684,7 @@ impl<H: Host> Job<H> {
                 }
                 ServerAction::Spawn { group, requester: by, programs } => self.spawn(group, by, programs)?,
                 ServerAction::Abort { group, rank: by, status, reason } => {
-                    // The response to abort is sent before the end.
+                    // The response to the abort is sent before the processes are killed.
                     self.flush_all()?;
                     self.abort(Proc { group, rank: by }, status, &reason);
                 }
@@ -812,7 +811,6 @@ impl fmt::Display for ExitText {
     }
 }
 
-/// The part of a job that the host may inspect.
 struct JobInspection<'a> {
     processes: &'a [JobProcess],
     groups: &'a [JobGroup],

@@ -23,7 +23,6 @@ const SPARE_DESCRIPTORS: u64 = 64;
 /// Number of descriptors for each process: its connection and its pidfd.
 const DESCRIPTORS_PER_PROCESS: u64 = 2;
 
-/// A process that was started.
 pub(super) struct StartedProcess {
     pub(super) child: Child,
     /// The server's end of the process's connection, if the server made it.

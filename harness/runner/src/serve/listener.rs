@@ -102,7 +102,7 @@ impl Listener {
         Ok(Some(args))
     }
 
-    /// Stops a process manager whose connection was rejected, because it is not needed.
+    /// Stops the process manager that has passed on a rejected connection.
     pub(super) fn dismiss(&mut self, pending: u64) {
         self.end_managers(1, |number| number == pending);
     }

@@ -68,8 +68,8 @@ impl Remote {
         self.listen
     }
 
-    /// Returns the local command that starts `rank`, in a group of `size`, on the rank's host, and adds `environment` to its environment
-    /// variables.
+    /// Returns the local command that starts `rank`, in a group of `size`, on the rank's host, and adds `environment` to the rank's
+    /// environment variables.
     pub(super) fn program(
         &self,
         program: &Executable,

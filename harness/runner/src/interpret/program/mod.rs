@@ -63,7 +63,6 @@ pub fn offered_dialect(program: &Program, limits: ScenarioLimits, interrupted: &
     dialect
 }
 
-/// The parameters of a run of a program.
 struct ProgramRun<'a> {
     program: &'a Program,
     ranks: u32,
@@ -116,7 +115,7 @@ impl ProgramRun<'_> {
         self.program.start(script, self.ranks, self.limits, self.interrupted, &mut record)
     }
 
-    /// Returns the result of two plain runs. Output that differs between them cannot be compared.
+    /// Returns the result of a plain run. Leaves out the output if it differs in a second plain run, because it cannot be compared then.
     fn plain(&self) -> PlainBehavior {
         let first = self.plain_once();
         let again = || self.plain_once();

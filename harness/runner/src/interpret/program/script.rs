@@ -45,7 +45,6 @@ struct ExpandedStep {
 #[derive(Debug)]
 pub(super) struct Script {
     config: Config,
-    /// The delay of each response.
     delay: Duration,
     /// Number of bytes of each response that are written before the rest.
     first_write: usize,
@@ -126,8 +125,8 @@ impl Script {
         Expectation { proc, cites: cites.to_owned(), kind }
     }
 
-    /// Returns the first request for which the scenario defines the server's reaction, and its line. At least one process is expected to
-    /// make this request.
+    /// Returns the line of the first request for which the scenario defines the server's reaction, and the expectation that at least one
+    /// process makes this request.
     pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
         self.situations.iter().find_map(|place| match &place.entry {
             ScriptEntry::Trigger(request, _) => {
@@ -209,8 +208,8 @@ impl ProgramServer for Script {
     }
 }
 
-/// Returns a prefix for a job's kvsnames. No other running job uses it, because MPI libraries derive the names of shared memory from
-/// kvsnames.
+/// Returns a prefix for a job's kvsnames. It must be unique among all running jobs, because MPI libraries derive the names of shared memory
+/// from kvsnames.
 fn prefix() -> String {
     static JOB_COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{}{:03x}", unique_prefix(), JOB_COUNT.fetch_add(1, Ordering::Relaxed) & 0xfff)

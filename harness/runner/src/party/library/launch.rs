@@ -51,7 +51,6 @@ pub struct Library {
     pub server: Option<Box<Implementation>>,
 }
 
-/// A source of events.
 #[derive(Clone, Copy)]
 enum LaunchSource {
     /// A connection or output of a rank's process.
@@ -65,7 +64,6 @@ enum LaunchSource {
     Launcher,
 }
 
-/// The process of a rank.
 #[derive(Default)]
 struct LaunchedProcess {
     /// The launched process; `None` if a launcher has started the process, or if the process never connected.
@@ -96,7 +94,6 @@ pub(crate) struct LibraryParty<'a> {
     job: Option<LauncherJob>,
 }
 
-/// A job that a launcher has started.
 struct LauncherJob {
     launcher: Launch,
     /// The shell command that ends the job, if one is needed.
@@ -148,7 +145,7 @@ impl<'a> LibraryParty<'a> {
         party
     }
 
-    /// Waits for the processes of all ranks.
+    /// Waits until the processes of all ranks have connected, the deadline has passed, or the run is interrupted.
     fn await_all(&mut self, ranks: u32, deadline: Instant) {
         let is_open = |party: &Self| (party.processes.len() as u32) < ranks && Instant::now() < deadline;
         while is_open(self) && !self.interrupted.load(Ordering::Relaxed) {
@@ -242,8 +239,8 @@ impl<'a> LibraryParty<'a> {
         Ok(())
     }
 
-    /// Sends an order to a process. An order to call a function may contain long strings, so the process may receive it in parts. It reads
-    /// the next part when it is not in a call.
+    /// Sends an order to a process. An order to call a function may contain long strings, so the process may receive it in parts. The
+    /// process reads the next part when it is not in a call.
     fn order(&mut self, rank: u32, order: &AgentOrder) {
         let Some((control, key)) = self.processes.get_mut(&rank).and_then(|p| p.control.as_mut()) else {
             return;
@@ -257,7 +254,7 @@ impl<'a> LibraryParty<'a> {
         }
     }
 
-    /// Orders a process to exit.
+    /// Sends a process its last order: to exit, or to kill itself.
     fn dismiss(&mut self, rank: u32, order: &AgentOrder) {
         if let Some(process) = self.processes.get_mut(&rank) {
             process.dismissed = true;
@@ -522,7 +519,7 @@ impl LaunchedProcess {
                 ReceiveResult::Bytes(bytes) => {
                     let n = bytes.len();
                     report(EventKind::ToServer { proc, bytes: Bytes(bytes) });
-                    // A library that floods its output must not occupy the runner.
+                    // A library that never stops sending must not keep the runner busy.
                     if !all {
                         return reactor.after_read(*key, n, READ_SIZE);
                     }
@@ -538,7 +535,7 @@ impl LaunchedProcess {
 }
 
 impl LauncherJob {
-    /// Handles the introduction of a process, and assigns it to its rank.
+    /// Handles the introduction of a process, and assigns a rank to the process.
     fn greet(
         &mut self,
         id: u64,
@@ -572,7 +569,7 @@ impl LauncherJob {
         }
     }
 
-    /// Waits for the launcher to end, and reads its output until then.
+    /// Waits at most `wait` for the launcher to end, and reads its output. Returns whether the launcher has ended.
     fn ends_within(&mut self, wait: Duration, reactor: &mut Reactor<LaunchSource>) -> bool {
         let deadline = Instant::now() + wait;
         loop {

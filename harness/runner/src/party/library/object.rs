@@ -33,7 +33,7 @@ enum Unreadable {
     Program,
 }
 
-/// Reads a library's file.
+/// Returns the [`EventKind::LibraryFile`] that describes a library's file.
 pub(super) fn read(path: &Path) -> Result<EventKind, UnreadableLibrary> {
     let at = |why| UnreadableLibrary { path: path.to_owned(), why };
     let bytes = File::open(path).map_err(|e| at(Unreadable::File(e)))?;

@@ -45,7 +45,6 @@ pub(super) type EventRecorder<'a> = &'a mut dyn FnMut(usize, EventKind);
 /// The only process that can request a process manager.
 const FIRST_RANK: Proc = Proc { group: 0, rank: 0 };
 
-/// The state of a job under test.
 pub(super) struct ProgramJob<'a> {
     server: Server,
     /// The value of `PATH`, if the program must find the harness as `mpiexec`.
@@ -158,7 +157,8 @@ impl<'a> ProgramJob<'a> {
 
     // ----- requests ------------------------------------------------------------------------------------------------
 
-    /// Handles the complete messages from a process. The server judges invalid framing, from the bytes of the last read.
+    /// Handles the complete messages from a process. If the framing is invalid, the server receives the bytes of the last read, and reacts
+    /// to them.
     fn read(&mut self, from: Proc, chunk: &[u8]) {
         while let Some(message) = self.processes.get_mut(&from).and_then(ProgramProcess::next_message) {
             match message {
@@ -168,7 +168,7 @@ impl<'a> ProgramJob<'a> {
                     let raw = Framing::Frames.complete(body.clone()).unwrap_or_default();
                     self.request(from, &body, Framing::Frames, &raw);
                 }
-                // The server reacts to a line that is too long.
+                // The bytes of the overlong line are lost, so the server receives another overlong line, and reacts to it.
                 Err(FramingError::Line(_)) => {
                     let limit = self.script.config().line_max;
                     self.server.receive(from, &vec![b'x'; limit + 1]);
@@ -343,7 +343,7 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Queues an item for a process, in order of time.
+    /// Queues an item for a process. The item is delivered after the delay that the script defines.
     fn queue_output(&mut self, p: Proc, out: PendingOutput) {
         let delay = self.script.delay();
         let Some(process) = self.processes.get_mut(&p).filter(|process| !process.is_closed()) else { return };
@@ -401,9 +401,9 @@ impl<'a> ProgramJob<'a> {
         self.has_pending_rules(p.group) || self.is_dispensable(p)
     }
 
-    /// Returns whether the other processes may continue until they are idle after this process has left without finalize. A program whose
-    /// processes never finalize and all exit with status 0 is judged like every other program. If a process that must exit with status 0
-    /// fails, the next requests of the others may show the cause.
+    /// Returns whether the other processes may continue, until they are idle, although this process has left without finalize. A program
+    /// whose processes never finalize and all exit with status 0 is judged like every other program. If a process that must exit with
+    /// status 0 fails, the next requests of the others may show the cause.
     fn is_dispensable(&self, p: Proc) -> bool {
         let process =
             self.processes.get(&p).filter(|process| process.end_reason.is_none() && !process.requested_abort);
@@ -641,7 +641,7 @@ impl Host for ProgramJob<'_> {
         if self.has_script_error || self.interrupted.load(Ordering::Relaxed) {
             return NextTick::End;
         }
-        // Bytes that were sent before the response to an offer can only be read after it.
+        // Bytes that a process sent before the response to its offer can be decoded only after that response.
         for p in self.processes.keys().copied().collect::<Vec<_>>() {
             self.read(p, b"");
         }

@@ -1,7 +1,7 @@
 //! A program under test that speaks PMI, in its own processes.
 //!
-//! The program is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. The runner cannot make
-//! an arbitrary program send requests, so a scenario defines how the server reacts to the requests that the program sends.
+//! The program is started under the reference process manager (`serve`), whose behaviour a scenario can change. The runner cannot make an
+//! arbitrary program send requests, so a scenario defines how the server reacts to the requests that the program sends.
 
 mod job;
 mod process;
@@ -86,7 +86,6 @@ pub(crate) struct PlainBehavior {
 /// Standard output of each process.
 pub(crate) type Outputs = BTreeMap<Proc, Vec<u8>>;
 
-/// A job that has ended.
 pub(crate) struct FinishedJob {
     pub(crate) result: io::Result<()>,
     pub(crate) output: Outputs,

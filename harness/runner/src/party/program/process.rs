@@ -18,11 +18,11 @@ const MAX_OUTPUT_SIZE: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) enum PendingOutput {
     Bytes(Vec<u8>),
-    /// The connection is to be closed.
+    /// Close the connection.
     Close,
-    /// The process is to be killed, as by a process manager.
+    /// Kill the process, as a process manager does when it ends a job.
     End,
-    /// The process is to be killed, to simulate a crash.
+    /// Kill the process, to simulate a crash.
     Kill,
 }
 
@@ -37,7 +37,6 @@ pub(super) enum EndReason {
     Stuck,
 }
 
-/// A process of the program.
 #[derive(Debug)]
 pub(super) struct ProgramProcess {
     /// The part of the scenario that is about this process.

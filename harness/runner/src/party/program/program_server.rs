@@ -17,9 +17,7 @@ pub(crate) enum ScriptAction {
     Empty,
     /// Sends the server's own response.
     DefaultResponse,
-    /// Closes the connection.
     Close,
-    /// Kills the process.
     Kill,
 }
 
@@ -30,7 +28,6 @@ pub(crate) struct ServerRule {
     pub(crate) trigger: Option<(Pattern, bool)>,
     /// The actions; empty for the server's own response.
     pub(crate) actions: Vec<ScriptAction>,
-    /// The line of the scenario.
     pub(crate) line: usize,
     pub(crate) scope: Scope,
 }

@@ -97,7 +97,6 @@ struct ProxyDriver {
     runner: Option<(Channel, ReactorKey)>,
 }
 
-/// A source of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DriverSource {
     Signals,

@@ -1,8 +1,8 @@
 //! The messages between the upstream and the runner. They let a scenario observe the requests that proxies forward, and answer them.
 //!
 //! The upstream connects to the runner's socket, introduces itself ([`Hello`]) and waits for the first [`RunnerCommand`], which is
-//! [`RunnerCommand::Hold`]. From then on it reports each action beforehand, and carries out commands. Both sides write lines of JSON.
-//! Without a runner, the upstream answers all requests itself.
+//! [`RunnerCommand::Hold`]. From then on, it carries out commands. It reports each request from a proxy before it acts on the request, and
+//! each response before it sends the response. Both sides write lines of JSON. Without a runner, the upstream answers all requests itself.
 
 use std::path::Path;
 

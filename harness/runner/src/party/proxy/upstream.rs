@@ -63,7 +63,6 @@ struct ProxyGroup {
     ended: bool,
 }
 
-/// A connection to a proxy.
 #[derive(Debug)]
 struct ProxyConnection {
     decoder: Decoder,
@@ -81,7 +80,6 @@ struct UpstreamGroup {
     processes_in_fence: VecDeque<FencedProcess>,
 }
 
-/// A process in a PMI-2 fence.
 #[derive(Debug)]
 struct FencedProcess {
     id: u64,
@@ -136,7 +134,6 @@ const MAX_HELD_REQUESTS: usize = 100_000;
 /// A function that finds the file of a program to be spawned.
 pub(super) type ProgramFinder = Box<dyn Fn(SpawnProgram) -> io::Result<LaunchProgram>>;
 
-/// The state machine of the upstream.
 pub(super) struct Upstream {
     family: Family,
     nodes: u32,
@@ -276,7 +273,6 @@ impl Upstream {
         self.report(EventKind::ToProxy { group, proxy, answers, text: Bytes(text), scripted });
     }
 
-    /// Handles bytes from a proxy.
     pub(super) fn receive(&mut self, link: usize, bytes: &[u8]) {
         self.links[link].decoder.push(bytes);
         loop {
@@ -298,7 +294,7 @@ impl Upstream {
                 .filter(|s| self.proxy_groups[*s].link == link)
                 .collect::<Vec<_>>()
             {
-                self.report_launch(proxy_group);
+                self.send_launch(proxy_group);
             }
             return;
         }
@@ -387,18 +383,18 @@ impl Upstream {
                 ended: false,
             });
             if shared {
-                self.report_launch(self.proxy_groups.len() - 1);
+                self.send_launch(self.proxy_groups.len() - 1);
             } else {
                 self.orders.push_back(DriverOrder::Start { link, group, proxy: node });
                 if !self.family.sends_init() {
                     self.links[link].open = true;
-                    self.report_launch(self.proxy_groups.len() - 1);
+                    self.send_launch(self.proxy_groups.len() - 1);
                 }
             }
         }
     }
 
-    fn report_launch(&mut self, proxy_group: usize) {
+    fn send_launch(&mut self, proxy_group: usize) {
         let address = self.address(proxy_group);
         let launch = address.launch(&self.proxy_groups[proxy_group].launch);
         self.send(proxy_group, launch);
@@ -476,7 +472,7 @@ impl Upstream {
                 let words: Vec<&[u8]> = words.collect();
                 self.enter(proxy_group, &words);
             }
-            // Only proxy clients send these requests, see [`Store`].
+            // A proxy must answer these requests itself. [`Store::join`] has already initialized the group.
             b"cmd=init" | b"cmd=finalize" => {
                 self.end(
                     PROTOCOL_ERROR_STATUS,
@@ -507,7 +503,7 @@ impl Upstream {
         let group = self.proxy_groups[proxy_group].group;
         let message = Decoded::new(Direction::ToServer, Framing::Frames, text);
         match request.command() {
-            // Only proxy clients send these requests, see [`Store`].
+            // A proxy must answer these requests itself. [`Store::join`] has already initialized the group.
             b"fullinit" | b"finalize" => {
                 self.end(
                     PROTOCOL_ERROR_STATUS,

@@ -83,7 +83,7 @@ pub struct Implementation {
     pub teardown: Option<String>,
 }
 
-const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hosts} and {job}, and for --connection singleton {port} and {pid}";
+const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hosts} and {job}; with --connection singleton, {port} and {pid}";
 
 /// The arguments of an `mpiexec` that serves a process which it has not started.
 const MPIEXEC_ARGUMENTS: [&str; 5] =
@@ -98,15 +98,15 @@ pub(super) const JOB_PLACEHOLDER: &str = "{job}";
 /// Placeholder for the process ids of the launcher on this machine, separated by spaces.
 pub(super) const PIDS_PLACEHOLDER: &str = "{pids}";
 
-/// Cancels the job steps that an `srun` of the launcher has started. Some steps survive their `srun`, and then occupy the allocation's
-/// resources for steps.
+/// Shell script that cancels the job steps that an `srun` of the launcher has started. Some steps survive their `srun`, and then occupy the
+/// allocation's resources for steps.
 const CANCEL_STEPS: &str = r#"scontrol --oneliner show steps |
 sed -n "s/^StepId=\(${SLURM_JOB_ID:-[0-9]*}[.][0-9]*\) .*SrunHost:Pid=$(hostname -s):\([0-9]*\).*/\1 \2/p" |
 while read -r step pid; do
     case ' {pids} ' in *" $pid "*) scancel "$step" ;; esac
 done"#;
 
-/// Prints those steps of the allocation whose `srun`, on this machine, has ended.
+/// Shell script that prints the job steps of the allocation whose `srun` ran on this machine and has ended.
 const ABANDONED_STEPS: &str = r#"scontrol --oneliner show steps 2>/dev/null |
 sed -n "s/^StepId=\(${SLURM_JOB_ID:?}[.][0-9]*\) .*SrunHost:Pid=$(hostname -s):\([0-9]*\).*/\1 \2/p" |
 while read -r step pid; do
@@ -187,7 +187,7 @@ fn split(command: &str) -> Result<Vec<String>, ImplementationError> {
     Ok(words)
 }
 
-/// Checks the placeholders of a template.
+/// Splits a command template into words, and checks its placeholders.
 pub(super) fn template(command: &str) -> Result<Vec<String>, ImplementationError> {
     let words = split(command)?;
     for word in &words {
@@ -733,7 +733,6 @@ fn find_file(command: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(command)).find(|file| file.is_file())
 }
 
-/// Returns the output of a launcher's `--version`.
 fn launcher_version_output(program: &str) -> Option<String> {
     printed(program, &["--version".to_owned()])
 }

@@ -42,18 +42,18 @@ const UNWRITTEN_MAX: usize = 8 << 20;
 /// The required duration of proven idleness if a response is expected. The server may depend on a process that is not among its
 /// descendants.
 const IDLE_TIME: Duration = Duration::from_millis(150);
-/// The required duration of idleness if the server leaves bytes unread. It may be waiting for something else, such as the rest of another
-/// rank's message.
+/// The required duration of idleness if the server leaves bytes unread. The server may be waiting for something else, such as the rest of
+/// another rank's message.
 const STARVED_IDLE_TIME: Duration = Duration::from_millis(400);
 /// Minimum time between the two checks that find no running process of the server, if a response is due. On a loaded machine, a process may
 /// be woken shortly after a single check.
 const MIN_CHECK_GAP: Duration = Duration::from_millis(20);
-/// Number of times that a polling server must have polled without a response. It may have been about to poll when the runner wrote.
+/// Number of times that a polling server must have polled without a response. One of the polls may have begun before the runner wrote.
 const REQUIRED_POLLS: u64 = 3;
 /// The minimum silence of a polling server, as a multiple of its slowest response time.
 const ANSWER_TIME_FACTOR: u32 = 10;
 
-/// Maximum time for a launcher to end after SIGTERM. It may wait for its own children in turn.
+/// Maximum time for a launcher to end after SIGTERM. The launcher may wait for its own children in turn.
 const TERM_GRACE: Duration = Duration::from_secs(5);
 
 /// Time before the first check of an expected silence.
@@ -134,7 +134,6 @@ impl LaunchEnvironment {
     }
 }
 
-/// A source of events.
 #[derive(Clone, Copy)]
 enum ServerSource {
     /// The socket that agents connect to.
@@ -151,7 +150,7 @@ enum ServerSource {
     Launcher,
 }
 
-/// The PMI_FD of a process.
+/// The runner's end of a process's PMI_FD.
 struct PmiConnection {
     connection: NonBlockingStream,
     /// The process of the server that holds the other end, if known.
@@ -189,7 +188,7 @@ impl RankState {
     }
 }
 
-/// The connection of a process that relays it.
+/// A connection whose bytes the agent relays.
 struct RelayedConnection {
     /// True if neither side has closed the connection.
     open: bool,
@@ -402,7 +401,7 @@ impl ServerParty {
             .into_iter()
             .filter(|pid| *pid != self.launcher.pid())
             .filter_map(procfs::name)
-            // This is an agent that has not reported yet. The kernel truncates names to 15 bytes.
+            // Leaves out agents that have not reported yet. They are recognized by name, which the kernel truncates to 15 bytes.
             .filter(|name| !(name.len() == 15 && agent::rank::NAME.starts_with(name.as_str())))
             .collect();
         names.sort();
@@ -553,7 +552,7 @@ impl ServerParty {
         self.queue.push_back(EventKind::Started { proc, env, args: hello.args, bad_fd: hello.bad_fd });
     }
 
-    /// Handles the end of an agent's connection, which is the end of the process. The agent sends only its first message.
+    /// Handles the end of an agent's connection, which is the end of the process. After its introduction, the agent sends nothing more.
     fn receive_from_agent(&mut self, proc: Proc) {
         let Some(rank) = self.ranks.get_mut(&proc) else { return };
         rank.control.receive();
@@ -880,7 +879,6 @@ impl ServerParty {
         ours && upstream.is_none_or(|(upstream, _)| upstream.is_read())
     }
 
-    /// Closes a stray connection.
     fn close_stray(&mut self, stray: Proc) {
         if let Some(PmiConnection { key, .. }) = self.stray_connections.remove(&stray) {
             key.into_iter().for_each(|key| self.reactor.remove(key));
@@ -1151,7 +1149,7 @@ impl ServerParty {
     }
 
     fn dismiss(&mut self, proc: Proc, order: &AgentOrder) {
-        // The server may also see the end of the process before its last message.
+        // Without this wait, the server could see the end of the process before its last message.
         self.await_read(None);
         self.break_silence();
         if let Some(rank) = self.ranks.get_mut(&proc) {

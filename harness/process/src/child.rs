@@ -62,7 +62,7 @@ impl Child {
         Ok(Self { child: None, pid, pidfd, exit: None })
     }
 
-    /// Returns whether another process, and not this one, has started the process.
+    /// Returns whether the process was started by another process.
     pub fn is_foreign(&self) -> bool {
         self.child.is_none()
     }

@@ -364,7 +364,7 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
-            // The earlier responses are those to init, get_maxes and get_my_kvsname, or to init and fullinit.
+            // The earlier responses are those to init, get_maxes and get_my_kvsname in PMI-1, and to init and fullinit in PMI-2.
             let before = all.dialect.pick([3, 2]);
             let answer = reply(&outcome.events, FIRST_RANK, before);
             match answer.message().and_then(|message| message.value("value")) {

@@ -199,7 +199,7 @@ impl Iut {
     }
 }
 
-/// Plays internal scenarios, whose results are not reported, with an implementation under test.
+/// Plays internal scenarios, whose results are not reported, against an implementation under test.
 #[derive(Clone, Copy)]
 pub struct Prober<'a> {
     /// The suite, whose fragments the scenarios use.

@@ -27,7 +27,7 @@ use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation,
 /// The optional operations of an implementation, with a reason for each missing operation.
 #[derive(Default)]
 pub(crate) struct OptionalOperations {
-    /// For each optional operation in a dialect: true if it is supported, or else the reason.
+    /// For each optional operation in a dialect: whether it is supported, and the reason if it is not.
     capabilities: BTreeMap<(Dialect, Capability), (bool, String)>,
     /// For each dialect, the reason why its scenarios do not apply.
     dialect_exclusions: BTreeMap<Dialect, String>,
@@ -282,7 +282,7 @@ pub(crate) fn probe_operation(
             ([include_str!("probes/spawn.pmi"), include_str!("probes/pmi2-spawn.pmi")], "spawn")
         }
         (_, Capability::Standalone) => return None,
-        // The exports of a library show what it supports.
+        // The exports of a library show whether it supports these operations.
         (Iut::Library(..), Capability::Pmi12 | Capability::KeyvalSpaces) => return None,
         (_, Capability::Pmi12) => ([include_str!("probes/pmi12.pmi"); 2], "init"),
         (_, Capability::KeyvalSpaces) => ([include_str!("probes/keyval-spaces.pmi"); 2], "kvs-create"),
@@ -345,7 +345,8 @@ fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
 }
 
 /// Returns a server's response to the first request that begins with `request`. A successful response counts as support, even if the
-/// operation then has no effect. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
+/// operation then has no effect. A request that is never answered shows no support. The scenarios named `answered-when-not-served` report
+/// the silence itself.
 fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> ProbeResult {
     let mut connections = Connections::default();
     let mut requester = None;

@@ -464,7 +464,7 @@ fn play_attempts(
     for _ in 0..options.attempts.max_attempts() {
         let (outcome, time) = match play() {
             Ok(played) => played,
-            // The scenario applied in the first attempt.
+            // The scenario applied in the first attempt, so the result of that attempt counts.
             Err(_) if attempts.played() > 0 => break,
             Err(skipped) => return Err(skipped),
         };

@@ -80,7 +80,7 @@ impl Channel {
         Self { limit: PASS_MAX, ..Self::new(stream) }
     }
 
-    /// Accepts the peer's token: the peer may now introduce itself.
+    /// Raises the limit for a peer that has shown its token, so that the peer can introduce itself.
     pub(super) fn admit(&mut self) {
         self.limit = HELLO_MAX;
     }
@@ -306,7 +306,7 @@ mod tests {
         }
         assert_eq!(messages, ["short", &long]);
         drop(here);
-        // A process that another test is starting may hold a copy of the other end until it executes its program, so the end may come late.
+        // A process that another test has just started may still hold a copy of the other end, so the connection may end with a delay.
         assert!(there.wait::<String>().unwrap().is_none() && there.is_over());
     }
 

@@ -24,11 +24,11 @@ use pmi_scenario::signature::{self, Param};
 const FILL_BYTE: u8 = 0xa5;
 /// The value of each output integer before the call. No library would return this value.
 const UNSET_INT: i32 = -0x5a5a_5a5b;
-/// Number of guard bytes before and after each buffer. A library must not change them.
+/// Number of guard elements (bytes or integers) before and after each buffer. A library must not change them.
 const GUARD_SIZE: usize = 4096;
-/// Size of a buffer in bytes, unless the scenario states it.
+/// Number of elements of a buffer, unless the scenario states it.
 const DEFAULT_SIZE: usize = 1024;
-/// Maximum size of a buffer in bytes.
+/// Maximum number of elements of a buffer.
 const SIZE_MAX: usize = 1 << 24;
 
 /// Runs as the agent. Returns the exit status.

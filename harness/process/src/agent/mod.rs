@@ -135,7 +135,7 @@ fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Sends this process a signal. Returns the exit status for the case that the process survives.
+/// Sends this process a signal. Returns the exit status to use if the process survives.
 fn kill_self(signal: u8) -> io::Result<u8> {
     if let Some(signal) = rustix::process::Signal::from_named_raw(i32::from(signal)) {
         rustix::process::kill_process(rustix::process::getpid(), signal)?;

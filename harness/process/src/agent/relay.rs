@@ -251,7 +251,7 @@ impl Relay {
                     }
                     self.executed_orders += 1;
                 }
-                // The kernel closes the connection.
+                // The kernel closes the connection when this process exits.
                 AgentOrder::Exit(status) => std::process::exit(status.into()),
                 AgentOrder::Kill(signal) => return kill_self(signal).map(Some),
                 AgentOrder::Call { .. } => return Ok(Some(RUNNER_LOST_STATUS)),

@@ -39,7 +39,7 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// The sum of all processors' time since boot, in ticks.
+/// The processor time since boot, in ticks: the sum over all processors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
     pub(crate) all: u64,

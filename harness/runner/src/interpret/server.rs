@@ -69,8 +69,8 @@ fn depends_on_placement(request: &[u8]) -> bool {
 }
 
 impl Interpreter<'_> {
-    /// If the server has closed a connection, reads everything that it has sent and printed so far. Called before the runner ends the job,
-    /// because that causes further output.
+    /// If the server has closed a connection, reads everything that the server has sent and printed so far. Called before the runner ends
+    /// the job, because ending the job causes further output.
     fn read_last_events(&mut self) {
         let is_closed = |event: &Event| matches!(event.kind, EventKind::ClosedByServer { .. });
         if self.recorder.events.iter().any(is_closed) {
@@ -103,7 +103,7 @@ impl Interpreter<'_> {
                 self.recorder.record(EventKind::Abandoned(AbandonReason::Unplayable(why)));
                 Err(WalkEnd::Stopped)
             }
-            // Further steps of this process are skipped.
+            // After the end of a process, its further steps are skipped.
             (StepAction::Message { .. }, Role::Client) | (_, Role::Server)
                 if self.recorder.judge.is_over(p) =>
             {

@@ -15,8 +15,8 @@ pub type Fragments<'a> = &'a dyn Fn(&str) -> Option<Arc<Scenario>>;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Position<'a> {
-    /// The line in the scenario's own file, or the number of the statement if it was not read from a file. The steps of a fragment are at
-    /// the line that uses it.
+    /// The line in the scenario's own file, or the number of the statement if it was not read from a file. For a step of a fragment, this
+    /// is the line of the `use`.
     pub(crate) line: usize,
     /// The statements that follow in the same body.
     pub(crate) rest: &'a [Statement],
@@ -153,7 +153,7 @@ impl<'a> StepWalk<'a> {
                         self.body(steps, body, source, line, deeper()?)?;
                     }
                 }
-                // The reader of a suite has already resolved these blocks.
+                // These blocks were already resolved when the suite was read.
                 Statement::Only { .. } => {}
                 Statement::Step(step) => {
                     let step = resolve_group(steps.scope(), step)?;

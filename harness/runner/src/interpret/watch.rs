@@ -108,7 +108,7 @@ impl Interpreter<'_> {
                     UpstreamAction::Response { to, .. } => to.map(Some),
                     UpstreamAction::Close => None,
                 };
-                // The connection or the job has ended, or no step has matched the request that this answers.
+                // The connection or the job has ended, or no step has matched the request that this message answers.
                 let is_gone = is_closed || self.recorder.judge.job().is_some();
                 if is_gone || number.is_some_and(|number| self.matched_request(p, number).is_none()) {
                     return Ok(());

@@ -117,7 +117,7 @@ impl ExternalMatrix<'_> {
         let tests =
             |s: &Arc<Scenario>| s.requires.iter().any(|id| kill.requirements.contains(&id.value.as_str()));
         let mut likely: Vec<_> = self.scenarios().filter(tests).collect();
-        // Scenarios whose name contains the first word of the fault are likely to find it, so they come first.
+        // Scenarios whose name contains the first word of the fault's name are likely to find the fault, so they come first.
         let word = fault.name.split('-').next().unwrap_or(fault.name);
         likely.sort_by_key(|scenario| !scenario.name.contains(word));
         likely.chunks(BATCH_SIZE).any(|scenarios| self.cites(scenarios, fault.name, kill, result))
@@ -142,8 +142,8 @@ impl ExternalMatrix<'_> {
         self.suite.testing(self.under_test).filter(|s| s.dialect == self.dialect).cloned()
     }
 
-    /// Returns one scenario from each file. The other rows of a table vary the server's behaviour, to which conforming implementations may
-    /// react differently.
+    /// Returns one scenario from each file, and leaves out scenarios that need [`Capability::Standalone`]. If a file contains a table, its
+    /// other scenarios vary the server's behaviour, and conforming implementations may react to the variations differently.
     fn one_of_each(&self) -> Vec<Arc<Scenario>> {
         let mut files = BTreeSet::new();
         let is_first = |s: &Arc<Scenario>| files.insert(s.name.split('[').next().map(str::to_owned));

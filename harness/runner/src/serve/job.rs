@@ -392,7 +392,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Starts each process of a group on its host. Here, a local command stands for the process.
+    /// Starts each process of a group on its host. On this machine, a local command represents the process.
     fn launch_each(
         &mut self,
         remote: &Remote,
@@ -644,7 +644,7 @@ impl<H: Host> Job<H> {
         process.hang_up(&mut self.reactor);
         self.end_managers();
         let process = &mut self.processes[index];
-        // The group is killed before the process is waited for, because afterwards its number could belong to another process.
+        // The group is killed before the process is waited for, because afterwards the group's id could be reused.
         if !process.child.is_foreign() {
             process.child.kill_group();
         }

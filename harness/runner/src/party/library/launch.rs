@@ -170,7 +170,7 @@ impl<'a> LibraryParty<'a> {
         self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
     }
 
-    /// Starts the process of a rank. The variable PMI_FD defines the number of its descriptor.
+    /// Starts the process of a rank. The variable PMI_FD contains the number of the process's descriptor.
     fn start_one(&mut self, rank: u32, env: &BTreeMap<String, String>) -> io::Result<()> {
         let library = self.library;
         let reactor = ready(&mut self.reactor)?;
@@ -322,7 +322,7 @@ impl<'a> LibraryParty<'a> {
                     }
                     job.agent_listener.accept(reactor, LaunchSource::PendingAgent);
                     job.agent_listener.pending().into_iter().for_each(|id| job.greet(id, list, reactor));
-                    // Ranks that have not connected yet will never connect.
+                    // The launcher has ended, so ranks that have not connected yet will never connect.
                     for rank in 0..job.ranks {
                         let process = list.entry(rank).or_default();
                         if process.control.is_none() && !process.gone {
@@ -554,7 +554,7 @@ impl LauncherJob {
         // If this fails, standard error is not observed.
         let stderr = File::open(stderr_path(self.agent_listener.path(), pid)).ok();
         if let Ok(key) = reactor.add(&control, LaunchSource::Rank(rank), WatchMode::Read) {
-            // Messages after the introduction have already been received.
+            // Messages after the introduction may already have been received.
             reactor.mark_ready(key);
             let control = Some((control, key));
             list.insert(
@@ -610,7 +610,7 @@ impl Drop for LibraryParty<'_> {
             launch.end(&HashSet::new());
         }
         // A launcher may have started processes that the runner cannot kill, through a daemon or on another machine. So the launcher is
-        // asked first.
+        // first given time to end the job.
         for rank in self.processes.keys().copied().collect::<Vec<_>>() {
             self.order(rank, &AgentOrder::Exit(0));
         }

@@ -108,7 +108,7 @@ enum DriverSource {
 impl ProxyDriver {
     fn new(options: UpstreamOptions) -> io::Result<Self> {
         tree::become_subreaper();
-        // A crash is reported by its signal, and a core file is not needed.
+        // A crash is reported by its signal, so no core file is needed.
         _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
         let mut reactor = Reactor::new()?;
         let signals = StopSignals::catch()?;

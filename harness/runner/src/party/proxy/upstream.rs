@@ -889,7 +889,7 @@ mod tests {
     }
 
     #[test]
-    fn spawned_group_starts_as_its_family_requires() {
+    fn spawned_group_is_launched_as_the_family_requires() {
         let spawn = |name: &str| {
             format!(
                 "mcmd=spawn\nnprocs=2\nexecname={name}\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\

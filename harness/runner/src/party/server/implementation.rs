@@ -308,7 +308,7 @@ impl Implementation {
                 self.command = with(&tail);
                 self.singleton = Some(with(&MPIEXEC_ARGUMENTS));
                 if self.is_hydra(&words[0]) {
-                    // Addresses instead of names, because Hydra would query a name server.
+                    // The hosts are given as addresses, because Hydra would query a name server for names.
                     let nodes = [
                         "-launcher",
                         "fork",
@@ -403,7 +403,7 @@ impl Implementation {
         let run = run.env_remove(pmi_process::agent::PATH_VARIABLE);
         let handle = run.start().map_err(|e| unknown(e.to_string()))?;
         let output = loop {
-            // The command has its own timeout, so this loop needs none. On an interrupt, SIGTERM lets it clean up first.
+            // The command has its own timeout, so this loop needs none. On an interrupt, SIGTERM lets the command clean up first.
             match handle.wait_timeout(Duration::from_millis(50)) {
                 Ok(Some(output)) => break output,
                 Ok(None) if interrupted.load(Ordering::Relaxed) => {

@@ -60,12 +60,12 @@ const TERM_GRACE: Duration = Duration::from_secs(5);
 const FIRST_CHECK_DELAY: Duration = Duration::from_micros(100);
 /// Time before the first check if a response is due. Most servers have answered by then, and a check takes CPU time from them.
 const ANSWER_CHECK_DELAY: Duration = Duration::from_millis(1);
-/// Maximum interval between checks. The interval doubles after each, at most `MAX_DOUBLINGS` times.
+/// Maximum interval between checks. The interval doubles after each check, at most `MAX_DOUBLINGS` times.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_DOUBLINGS: u32 = 8;
 /// Silence after which a server is considered to be waiting while processes start or exit.
 const BUSY_SILENCE: Duration = Duration::from_millis(50);
-/// Idle time after which a server lets another launch start, even if this proves nothing yet.
+/// Idle time of a server after which another launch may start, even if the idleness proves nothing yet.
 const YIELD_TIME: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
 const READ_WAIT: Duration = Duration::from_millis(250);
@@ -178,8 +178,8 @@ impl RankState {
         self.control_key.is_none()
     }
 
-    /// Gives up the runner's end of the connection. The connection is closed when the result is dropped, as if a process closed it. A
-    /// wrapper between the process manager and the agent may still hold it open, as for any process.
+    /// Gives up the runner's end of the connection. The connection is closed when the result is dropped, as if the process had closed it.
+    /// As for any process, a wrapper between the process manager and the agent may still hold the connection open.
     fn close(&mut self, reactor: &mut Reactor<ServerSource>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.is_open_here = false);
         let PmiConnection { connection, key, .. } = self.pmi.take()?;
@@ -798,8 +798,8 @@ impl ServerParty {
         })
     }
 
-    /// Returns whether the server's processes show that no event will follow. The server may be waiting for a process that was ordered to
-    /// exit.
+    /// Returns whether the server's processes show that no event will follow. Returns false while a process that was ordered to exit is
+    /// still running, because the server may be waiting for that process.
     fn is_idle(&mut self, patient: bool) -> bool {
         self.exit.is_none()
             && self.ranks.values().all(|rank| rank.is_gone() || !rank.exit_ordered)

@@ -324,7 +324,7 @@ pub fn related_deviations(implementation: &Implementation) -> Vec<Deviations> {
 /// operations, as far as they are known.
 pub fn draft_profile(implementation: &Implementation, offers: &BTreeMap<Capability, bool>) -> String {
     let quoted = |text: &str| toml::Value::from(text).to_string();
-    // Braces need no quotes here.
+    // In a profile, words with braces need no quotes.
     let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./={}:,@%+".contains(&b));
     let word = |word: &String| if plain(word) { word.clone() } else { shell_words::quote(word).into_owned() };
     let joined = |words: &[String]| quoted(&words.iter().map(word).collect::<Vec<_>>().join(" "));

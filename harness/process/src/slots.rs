@@ -25,7 +25,6 @@ pub struct Slots {
 
 #[derive(Debug, Default)]
 struct SlotUsage {
-    /// Number of working launches.
     working: usize,
     /// Number of working and waiting launches.
     open: usize,

@@ -309,7 +309,8 @@ pub(crate) fn probe_operation(
 }
 
 /// The reason why a bare proxy is not probed for operations beyond the specifications.
-const BARE_PROXY_REASON: &str = "a proxy forwards this request to its upstream, whose part pmi-conform plays";
+const BARE_PROXY_REASON: &str =
+    "a proxy forwards this request to its upstream, and pmi-conform plays the upstream";
 
 /// The reason why spawns are not judged if connections are relayed and no spawned process reaches the runner.
 const LOST_SPAWN_REASON: &str = "not judged: the server accepted a spawn, but no spawned process connected to the address in its environment or its \
@@ -599,7 +600,6 @@ pub(crate) fn lacks(suite: &Suite, need: Capability, config: &Config, limits: Sc
     lacking(Prober { suite, iut: &iut, limits }, Dialect::Pmi1, need).is_some()
 }
 
-/// Returns the dialects of the selected scenarios.
 pub(crate) fn dialects(selected: &[Arc<Scenario>]) -> BTreeSet<Dialect> {
     selected.iter().map(|s| s.dialect).collect()
 }

@@ -41,7 +41,6 @@ pub enum AttemptPolicy {
 }
 
 impl AttemptPolicy {
-    /// Returns the maximum number of attempts.
     fn max_attempts(self) -> u32 {
         match self {
             Self::Once => 1,
@@ -115,7 +114,6 @@ struct AttemptsResult {
     events: Vec<Event>,
     /// True if the implementation was unresponsive in the last attempt.
     unresponsive: bool,
-    /// True if the scenario has an error.
     scenario_error: bool,
     interrupted: bool,
 }

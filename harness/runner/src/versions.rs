@@ -111,7 +111,6 @@ const NOT_SENT: &str = "not asked";
 /// An offer of two versions in one message. It kills slurmstepd.
 const TWO_VERSIONS: &str = "1.1 and 2.0 in one";
 
-/// Offers to a server.
 const OFFERS: &[VersionOffer] = &[
     VersionOffer { name: "none", lines: &[] },
     VersionOffer { name: "0.0", lines: &[(0, "cmd=init pmi_version=0 pmi_subversion=0")] },

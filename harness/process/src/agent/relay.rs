@@ -29,7 +29,7 @@ pub(crate) const OPTION: &str = "--relay";
 /// must not begin with `PMI_`, because process managers do not pass on variables with this prefix.
 pub const VARIABLE: &str = "CONFORM_RELAY";
 
-/// Maximum time to connect.
+/// Maximum time to connect to the runner.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which the connection counts as lost if the peer's machine does not respond.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);

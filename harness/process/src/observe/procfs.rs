@@ -69,7 +69,6 @@ pub fn name(pid: i32) -> Option<String> {
     Some(short_text(format!("/proc/{pid}/comm")).ok()?.trim_end_matches('\n').to_owned())
 }
 
-/// Returns the ids of a process's threads.
 pub(crate) fn threads(pid: i32) -> io::Result<impl Iterator<Item = i32>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))?;
     Ok(tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()))

@@ -178,7 +178,6 @@ fn has_mark(pid: i32, mark: &str) -> bool {
     mark_of(pid).is_some_and(|carried| carried == mark)
 }
 
-/// Returns the mark of a run in a process's environment.
 fn mark_of(pid: i32) -> Option<String> {
     variable_of(pid, MARK)
 }

@@ -25,7 +25,6 @@ use crate::observe::tree::variable_of;
 /// The name that makes the binary act as a tracer.
 pub(crate) const NAME: &str = "pmi-conform-tracer";
 
-/// The final report from a tracer.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TracerReport {
     /// The processes that were killed by a signal.

@@ -110,7 +110,6 @@ impl LoadedImage {
         self.mapping.memory.start.wrapping_sub(self.image.address)
     }
 
-    /// Returns the module for the unwinder.
     fn module(&self) -> Module<Arc<[u8]>> {
         let at = |name| self.image.section(name).0;
         let data = |name| self.image.section(name).1.cloned();

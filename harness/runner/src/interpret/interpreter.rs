@@ -44,13 +44,11 @@ pub(super) struct Interpreter<'a> {
     pub(super) manager: Option<LibraryManager>,
 }
 
-/// A step that its rank has not reached yet.
 pub(super) struct DeferredStep {
     pub(super) step: Step,
     pub(super) line: usize,
 }
 
-/// The reason why a walk ends.
 pub(super) enum WalkEnd {
     Stopped,
     Mistake(String),

@@ -104,7 +104,7 @@ impl Interpreter<'_> {
             },
             StepTarget::Ranks { group: 0, set } => self.members(0, set),
             StepTarget::Ranks { .. } | StepTarget::Spawned { .. } => {
-                return Err(mistake("spawned processes do not report to a library's scenario"));
+                return Err(mistake("processes that a library spawns do not report to the runner"));
             }
         };
         let procs: Vec<Proc> = ranks.into_iter().map(|rank| Proc { group: 0, rank }).collect();
@@ -266,7 +266,7 @@ impl Interpreter<'_> {
                 self.expect(Some(p), ExpectationKind::OneOf(choices))?;
             }
             StepAction::Silence => self.expect(Some(p), ExpectationKind::Silence)?,
-            _ => return Err(mistake("a step cannot expect this from a library")),
+            _ => return Err(mistake("a library cannot perform this step")),
         }
         Ok(())
     }

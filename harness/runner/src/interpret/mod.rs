@@ -86,7 +86,6 @@ impl Interpreter<'_> {
         self.cited = step.cites.as_ref().map_or(first, |c| &c.value).to_owned();
     }
 
-    /// Plays a step of one process.
     fn step_of_rank(&mut self, p: Proc, step: &Step) -> Result<(), WalkEnd> {
         self.scope.enter(p.rank, self.recorder.judge.size(p.group));
         self.scope.set_job_id(self.recorder.judge.job_id(p));

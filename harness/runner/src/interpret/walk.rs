@@ -29,7 +29,6 @@ pub(crate) trait StepReceiver {
     /// The reason why the walk ends early.
     type Stop: From<ScenarioError>;
 
-    /// Returns the bound names.
     fn scope(&mut self) -> &mut Scope;
 
     /// Called when the walk reaches a line with a step or another statement.
@@ -38,7 +37,6 @@ pub(crate) trait StepReceiver {
     /// Called for each line whose statement the walk does not reach.
     fn skip(&mut self, _line: usize) {}
 
-    /// Called when the walk reaches a step.
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Self::Stop>;
 }
 

@@ -65,7 +65,6 @@ impl MeasuredRequest {
     }
 }
 
-/// Returns a request to spawn a process.
 fn spawn(framing: Framing, agent: &[u8]) -> Vec<u8> {
     let program = SpawnProgram {
         nprocs: 1,

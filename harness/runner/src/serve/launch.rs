@@ -168,7 +168,6 @@ pub(crate) fn is_executable(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
 
-/// Formats a name for messages.
 pub(crate) fn display_name(name: &OsStr) -> impl std::fmt::Display {
     name.as_bytes().escape_ascii()
 }

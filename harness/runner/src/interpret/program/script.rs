@@ -41,7 +41,6 @@ struct ExpandedStep {
     scope: Scope,
 }
 
-/// A compiled scenario.
 #[derive(Debug)]
 pub(super) struct Script {
     config: Config,

@@ -8,7 +8,6 @@ use pmi_scenario::ast::{Template, WriteMode};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;
 
-/// An action of the server.
 #[derive(Debug, Clone)]
 pub(crate) enum ScriptAction {
     /// Sends the contained lines.

@@ -20,7 +20,6 @@ fn guess_family(file: &[u8]) -> Option<Family> {
     marks.iter().find(|(mark, _)| has(mark)).map(|(_, family)| *family)
 }
 
-/// The version information of a launcher.
 enum LauncherVersion {
     /// A version whose proxies speak the contained protocol.
     Supported(Family),

@@ -178,7 +178,6 @@ impl ProxyDriver {
         }
     }
 
-    /// Carries out the orders from the upstream.
     fn execute_orders(&mut self) -> io::Result<Option<JobEnd>> {
         while let Some(order) = self.upstream.next_order() {
             match order {

@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use pmi_reference::{Config, GroupId, GroupSpec, Server, ServerAction};
 use pmi_wire::{Decoded, Direction, Framing, KvsLimits, Proc, SpawnProgram, frame_header};
 
-/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StoreResult {
     /// A line for the client, or a frame.

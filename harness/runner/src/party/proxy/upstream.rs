@@ -739,7 +739,6 @@ fn pairs(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     pairs
 }
 
-/// Formats pairs for a report.
 fn format_pairs(command: &[u8], pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut text = command.to_vec();
     for (key, value) in pairs {

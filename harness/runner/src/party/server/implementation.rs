@@ -544,9 +544,8 @@ impl Implementation {
         if !has_placeholder(&words, "{agent}")
             || !(has_placeholder(&words, "{nodes}") || has_placeholder(&words, "{hosts}"))
         {
-            let message = format!(
-                "\"{command}\": {{agent}} is missing, or both {{nodes}} and {{hosts}}; {PLACEHOLDERS}"
-            );
+            let message =
+                format!("\"{command}\": must contain {{agent}}, and {{nodes}} or {{hosts}}; {PLACEHOLDERS}");
             return Err(ImplementationError(message));
         }
         self.command_nodes = Some(words);

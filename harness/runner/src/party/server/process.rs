@@ -169,7 +169,6 @@ struct RankState {
     pmi: Option<PmiConnection>,
     /// The connection of the process, if the agent keeps it and relays the bytes.
     relayed: Option<RelayedConnection>,
-    /// True if the process has been ordered to exit.
     exit_ordered: bool,
 }
 
@@ -248,7 +247,7 @@ pub struct ServerParty {
     polls: PollCount,
     /// The time of the last event, from which polls are counted.
     polls_since: Option<Instant>,
-    /// The time of the slowest response.
+    /// The longest time that the server has taken to respond.
     slowest_response: Duration,
     quiet_since: Instant,
     silence_times: SilenceTimes,
@@ -260,7 +259,6 @@ pub struct ServerParty {
     read_wait: Duration,
     /// True if a rank's action waits until the server has read the bytes that another rank has just written.
     ordered_actions: bool,
-    /// True if the exit of the launcher has been reported.
     exit_reported: bool,
     /// The slot of this launch, which is released after everything else has ended.
     slot: Slot,

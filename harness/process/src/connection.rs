@@ -11,7 +11,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use super::nonblocking;
 use crate::observe::tcp::{self, Ends};
 
-/// Maximum size of a read. It has room for many long lines, and limits the number of responses that a single read can cause.
+/// Maximum size of a read in bytes. A read of this size holds many long lines. The limit also bounds the number of responses that a single
+/// read can cause.
 pub const READ_SIZE: usize = 64 * 1024;
 
 /// Maximum number of received bytes that are left in the system (see [`UnreadBytes`]).

@@ -89,8 +89,8 @@ impl Slots {
         }
     }
 
-    /// Returns the maximum number of launches, including waiting ones, in a run of the suite. It is higher than the limit for a busy
-    /// machine, because some scenarios wait for one silence after another.
+    /// Returns the maximum number of launches, including waiting ones, in a run of the suite. This limit is higher than the limit for a
+    /// busy machine, because some scenarios wait for one silence after another.
     pub fn launches_of_run(&self) -> usize {
         if self.jobs == 1 { 1 } else { 2 * self.max_when_busy() }
     }

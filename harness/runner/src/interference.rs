@@ -34,7 +34,7 @@ const MAX_OTHER_JOB_EVENTS: usize = 40;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PlayedBy {
     Implementation,
-    /// The reference manager. Its jobs share nothing but the machine with those of the implementation.
+    /// The reference manager. Its jobs share nothing but the machine with the implementation's jobs.
     Reference,
 }
 

@@ -108,7 +108,7 @@ const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 /// Text in place of the response to a request that is not sent because the request would do harm.
 const NOT_SENT: &str = "not asked";
 
-/// An offer of two versions in one message. It kills slurmstepd.
+/// An offer of two versions in one message, which kills slurmstepd.
 const TWO_VERSIONS: &str = "1.1 and 2.0 in one";
 
 const OFFERS: &[VersionOffer] = &[
@@ -174,7 +174,7 @@ fn of_server(prober: Prober<'_>, step: RowCallback<'_>) -> Option<Vec<VersionRow
                 (_, Some(last @ ProbeResponse::Message(..))) if spares && last.version().is_none() => {
                     Some(NOT_SENT.to_owned())
                 }
-                // This is the behaviour without an offer.
+                // Without an offer, the row shows the response to get_maxes.
                 (None, _) => {
                     let answers = send_requests(prober, &[(0, "cmd=get_maxes")], false)?;
                     answers.last().map(ProbeResponse::describe_follow_up)

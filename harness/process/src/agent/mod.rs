@@ -39,8 +39,8 @@ pub(crate) const SOCKET: &str = "runner";
 /// Environment variable that contains the agent's path, for launchers that change `argv[0]`.
 pub const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// Returns the path of a program of the harness. This is the executable `name` next to the command, which starts faster. If that file does
-/// not exist, it is the command itself, which contains all programs.
+/// Returns the path of a program of the harness: the executable `name` next to the command or, if that file does not exist, the command
+/// itself, which contains all programs. The separate executable starts faster.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
     if beside.is_file() { beside } else { command.to_owned() }

@@ -51,7 +51,7 @@ pub struct IdleCheck {
 
 impl IdleCheck {
     /// Examines the processes twice. Returns true if every thread was in an endless wait both times and did not run in between. `list`
-    /// returns the sorted process ids, or `None` if the processes prove nothing. It is called between the two examinations, so that a
+    /// returns the sorted process ids, or `None` if the processes prove nothing. `list` is called between the two examinations, so that a
     /// process that is being started is not missed. If `uses_alarms` is true, a process that catches alarms is assumed to have set an
     /// alarm, because alarms cannot be observed.
     pub fn all_waiting(

@@ -20,7 +20,7 @@ pub struct ScenarioLimits {
 }
 
 impl ScenarioLimits {
-    /// Returns the maximum wait for a started process to report. It is longer on a loaded machine.
+    /// Returns the maximum wait for a started process to report. The wait is longer on a loaded machine.
     pub fn start(&self) -> Duration {
         self.idle_start().mul_f64(current_slowdown())
     }

@@ -30,7 +30,8 @@ use pmi_judge::event::Exit;
 
 /// Maximum number of consecutive reads from a single rank before the server reads from the other ranks.
 const MAX_READS: usize = 16;
-/// Maximum number of reads from a rank that has ended. It can no longer write, but processes that it left running might never stop.
+/// Maximum number of reads from a rank that has ended. The rank can no longer write, but processes that it left running might never stop
+/// writing.
 const MAX_LAST_READS: usize = 64;
 
 /// Time for requests to gather, for faults that show when several requests arrive at the same time.
@@ -602,8 +603,8 @@ impl<H: Host> Job<H> {
         if process.child.is_foreign() {
             return self.ended(index, &mut []);
         }
-        // The kernel closes a process's connection shortly before the process can be waited for. Its exit status is more informative than
-        // the end of its connection, and must be reported first.
+        // The kernel closes a process's connection shortly before the process can be waited for. The exit status is more informative than
+        // the end of the connection, and must be reported first.
         if self.host.is_joined(process.id) && is_exiting(process.child.pid()) {
             return Ok(());
         }

@@ -56,8 +56,8 @@ pub struct ServeOptions {
     pub command: Vec<OsString>,
     /// A running process that has requested a process manager, and takes the place of the program.
     pub caller: Option<Caller>,
-    /// The hosts of the processes, if the processes do not run on this host. They then connect through `PMI_PORT`, which the configuration
-    /// must allow.
+    /// The hosts of the processes, if the processes do not run on this host. The processes then connect through `PMI_PORT`, which the
+    /// configuration must allow.
     pub remote: Option<Remote>,
     /// The file with the state of the previous job, for faults that show only in a later job. When this job ends, the server writes the
     /// state of this job to the same file.
@@ -108,8 +108,8 @@ fn keep_job(file: &Path, job: &EarlierJob) -> io::Result<()> {
     fs::rename(part, file)
 }
 
-/// Returns the prefix of a job's kvsnames. MPI libraries derive the names of shared memory from the kvsname, so it must be unique on this
-/// machine. It is short, because a server may announce a small `kvsname_max`.
+/// Returns the prefix of a job's kvsnames. MPI libraries derive the names of shared memory from the kvsname, so the prefix must be unique
+/// on this machine. The prefix is short, because a server may announce a small `kvsname_max`.
 pub fn unique_prefix() -> String {
     let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u32);
     format!("k{:08x}", now.wrapping_mul(0x9e37_79b1) ^ std::process::id())

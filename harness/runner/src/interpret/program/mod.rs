@@ -1,5 +1,5 @@
-//! The meaning of a scenario for a program under test. Its processes run independently, so the scenario is compiled into the server's
-//! reaction to each process's requests, and into expectations for each process.
+//! The meaning of a scenario for a program under test. The program's processes run independently, so the scenario is compiled into the
+//! server's reaction to each process's requests, and into expectations for each process.
 
 mod script;
 

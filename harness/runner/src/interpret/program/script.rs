@@ -207,8 +207,8 @@ impl ProgramServer for Script {
     }
 }
 
-/// Returns a prefix for a job's kvsnames. It must be unique among all running jobs, because MPI libraries derive the names of shared memory
-/// from kvsnames.
+/// Returns a prefix for a job's kvsnames. The prefix must be unique among all running jobs, because MPI libraries derive the names of
+/// shared memory from kvsnames.
 fn prefix() -> String {
     static JOB_COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{}{:03x}", unique_prefix(), JOB_COUNT.fetch_add(1, Ordering::Relaxed) & 0xfff)

@@ -72,7 +72,7 @@ struct LaunchedProcess {
     /// The runner's end of the process's PMI_FD.
     pmi: Option<(NonBlockingStream, ReactorKey)>,
     output: Output,
-    /// The file that receives the standard error of a process that a launcher has started. It is read after the process has ended.
+    /// The file that receives the standard error of a process that a launcher has started. The file is read after the process has ended.
     stderr: Option<File>,
     /// A handle to the process, through which its exit status or signal is detected.
     foreign_process: Option<ForeignProcess>,

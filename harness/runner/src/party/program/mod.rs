@@ -128,7 +128,7 @@ impl Program {
         self.finds_leftover_processes = true;
     }
 
-    /// Starts the program without a process manager, as a single process. It finds the executable `ours` as `mpiexec`.
+    /// Starts the program without a process manager, as a single process. The program finds the executable `ours` as `mpiexec`.
     pub fn start_alone(&mut self, ours: PathBuf) {
         self.manager = Some(ours);
         self.connection_method = ConnectionMethod::Singleton;

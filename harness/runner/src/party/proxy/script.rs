@@ -47,7 +47,7 @@ pub(super) fn runner() -> Option<(Channel, RunnerCommand)> {
     Some((runner, first))
 }
 
-/// Returns whether the upstream may report an event of this kind. It may report only facts about proxies.
+/// Returns whether the upstream may report an event of this kind. Only facts about proxies may be reported.
 pub(crate) fn is_report(kind: &EventKind) -> bool {
     matches!(
         kind,

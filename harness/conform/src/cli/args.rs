@@ -59,8 +59,8 @@ Exit codes:
   3    a proxy was started with the wrong control protocol (--versions: no valid offer or response)";
 
 const BISECT_HELP: &str = "\
-Compares neighboring versions as `report compare` does. A finding that a version has and the previous version lacks was introduced in that \
-version; a finding that it no longer has was fixed in it. Scenarios that one of the two versions did not judge do not count. Recorded \
+Compares neighbouring versions as `report compare` does. A finding that a version has but the previous version lacks was introduced in that \
+version; a finding that only the previous version has was fixed in that version. Scenarios that were not judged on both versions and recorded \
 deviations do not count. A scenario in which versions differ is played again on each version (--repeat), so that no version is blamed for \
 an intermittent failure; the frequency of each such failure is printed.
 
@@ -99,7 +99,7 @@ Exit codes:
   0    the report is written, whatever its verdicts
   2    usage error, or the log cannot be read";
 
-/// Headings for the groups of options.
+/// Headings of option groups in the help.
 const IUT: &str = "Implementation under test";
 const RUN: &str = "Selection and run";
 const RESULT: &str = "Result";
@@ -131,7 +131,7 @@ pub(super) const RENAMED: [(&str, &str); 15] = [
     ("--list", "scenario list"),
 ];
 
-/// Returns the first argument that is a former command or option, with its replacement.
+/// Returns a former command or option among the arguments, and its replacement.
 pub(super) fn renamed(args: &[OsString]) -> Option<(&'static str, &'static str)> {
     let first = args.first()?;
     // Only the options before a subcommand are checked, because subcommands have options with the same names.
@@ -145,12 +145,11 @@ fn with_help(command: clap::Command) -> clap::Command {
     command.arg(help).mut_subcommands(with_help)
 }
 
-/// Returns the parser of the command line.
 pub(super) fn parser() -> clap::Command {
     Cli::command().mut_subcommands(with_help)
 }
 
-/// Returns the command line, whose help lists the commands by task.
+/// Returns the parser. Its help lists the commands by task.
 pub(super) fn command() -> clap::Command {
     let command = parser();
     let width = GROUPS.iter().flat_map(|(_, names)| *names).map(|name| name.len()).max().unwrap_or_default();
@@ -328,7 +327,7 @@ pub(super) enum ConnectionMethodArg {
 }
 
 impl ConnectionMethodArg {
-    /// Returns the option that selects this connection, unless it is the default.
+    /// Returns the option that selects this method and its value, or no words for the default method.
     pub(super) fn option(self) -> Vec<String> {
         let name = self.to_possible_value().filter(|_| self != Self::Fd);
         name.map_or(Vec::new(), |name| vec!["--connection".to_owned(), name.get_name().to_owned()])

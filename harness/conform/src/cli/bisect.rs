@@ -75,7 +75,7 @@ fn play_versions(args: &Bisect) -> anyhow::Result<Option<Vec<NamedRun>>> {
     Ok(Some(entries))
 }
 
-/// Plays the scenarios that `selection` selects on one version. Returns `None` if interrupted.
+/// Plays the selected scenarios on one version; `selection` contains the options that select them. Returns `None` if interrupted.
 fn play(
     args: &Bisect,
     server: &str,

@@ -57,7 +57,7 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     campaign(args, &*target, &interrupted, || Ok(Box::new(EvolvingGenerator::new(scope, corpus(args)?))))
 }
 
-/// Runs a campaign against a program or a library. Its cases vary the server's responses.
+/// Runs a campaign against a program or a library. The cases of the campaign vary the server's responses.
 fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     let subject = match (&args.client, &args.library) {
         (Some(command), _) => {
@@ -102,7 +102,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     campaign(args, &client, interrupted, || Ok(Box::new(ProgramGenerator { traces, mutate })))
 }
 
-/// Returns the APIs of a library that the campaign covers.
+/// Returns the APIs that the campaign covers: those that the library has and that `--dialect` selects.
 fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<Dialect>> {
     let all = apis_or_first(&library.path);
     let wanted: Vec<Dialect> =
@@ -200,7 +200,7 @@ fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
     Ok(stored)
 }
 
-/// Writes a small set of sessions from the corpus that has the coverage and the findings of the whole corpus.
+/// Writes to `folder` a small subset of the `--corpus` sessions that has the same coverage and the same findings.
 fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
     let mut corpus = Corpus::open(folder)?;
     anyhow::ensure!(
@@ -253,7 +253,7 @@ fn server(
 ) -> anyhow::Result<(ServerTarget, SessionFeatures)> {
     let workers = side_by_side(args.workers);
     let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
-    // Each relayed launch needs its own port, so the number of relayed launches is limited to the number of workers.
+    // Further launches use idle processors, unless the launches are relayed: each relayed launch needs a port of its own.
     if args.listen.is_none() {
         environment.slots = Slots::with_idle_filling(workers);
     }

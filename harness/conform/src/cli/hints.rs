@@ -49,7 +49,7 @@ fn collect(folder: &Path, hints: &mut Vec<OptionMention>) {
     }
 }
 
-/// Returns the values that a mention may stand for: the value itself, or each value that its placeholder can have.
+/// Returns the values that a message may show after the option: the value itself, or each value that the placeholder can have.
 fn values(hint: &OptionMention) -> Vec<String> {
     if !hint.value.starts_with('{') {
         return vec![hint.value.trim_end_matches(['.', '-']).to_owned()];

@@ -15,8 +15,9 @@ use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
 use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
-/// The states that a process can be in when it makes a request. A request counts as repeated from request [`MIN_REPEATED_REQUESTS`] on. It
-/// counts as one of thousands from request [`MIN_THOUSANDS`] on, because the tables of some implementations have been full by then.
+/// The states of a process when it makes a request, as far as scenarios must cover them. The state is `repeated` from request
+/// [`MIN_REPEATED_REQUESTS`] on, and also `repeated-beyond-1024` from request [`MIN_THOUSANDS`] on, because some implementations have
+/// tables of 1024 entries.
 const STATES: [&str; 8] = [
     "before-init",
     "joined",
@@ -29,7 +30,7 @@ const STATES: [&str; 8] = [
 ];
 const MIN_REPEATED_REQUESTS: u32 = 200;
 const MIN_THOUSANDS: u32 = 1025;
-/// Minimum length of a value that counts as long.
+/// Minimum length of a value that counts as long, in bytes.
 const MIN_LONG_VALUE: usize = 200;
 
 /// Cells that may be empty: party and dialect, operation and column (`*` matches any), and the reason.
@@ -59,52 +60,62 @@ const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
     ("server PMI-1", "spawn", "near-miss", "`errors/bad-lines[unknown-mcmd]` plays it"),
     ("server PMI-1", "barrier", "group:*", "PMI-1.2 only; `pmi12` covers its forms"),
     ("server PMI-1", "spawn", "execname:*", "the program is the agent, whose path is fixed"),
+    ("server PMI-1", "spawn", "*:*", "scenarios test this kind of value in other fields of the request"),
+    ("server PMI-1", "put", "value:twice", "a value extends to the end of the line"),
     (
         "server PMI-1",
-        "spawn",
-        "*:*",
-        "other fields of the block cover it: the server may start any number of processes",
+        "*",
+        "*:empty",
+        "the grammar requires a character; scenarios about keys and names test an empty value",
     ),
-    ("server PMI-1", "put", "value:twice", "a value extends to the end of the line"),
-    ("server PMI-1", "*", "*:empty", "the grammar requires a character; keys and names test this"),
-    ("server PMI-1", "*", "*:twice", "RFC 13 does not define repeated fields; keys and names test this"),
+    (
+        "server PMI-1",
+        "*",
+        "*:twice",
+        "RFC 13 does not define repeated fields; scenarios about keys and names repeat a field",
+    ),
     ("server PMI-2", "init", "auth*", "only the draft defines it, and no known server authenticates"),
     (
         "server PMI-2",
         "spawn",
         "nprocs:*",
-        "the value stands for all available processors, whose number depends on the machine",
+        "such a value requests all available processors, whose number depends on the machine",
     ),
-    ("* PMI-*", "*", "replies/numbers", "the reply has no number"),
-    ("* PMI-*", "*", "replies/texts", "the reply has no text"),
-    ("* PMI-*", "*", "replies/values", "the reply has no value"),
-    ("* PMI-*", "*", "replies/found", "the reply has no flag"),
+    ("* PMI-*", "*", "replies/numbers", "the response has no number"),
+    ("* PMI-*", "*", "replies/texts", "the response has no text"),
+    ("* PMI-*", "*", "replies/values", "the response has no value"),
+    ("* PMI-*", "*", "replies/found", "the response has no flag"),
     ("library *", "put", "*", "a library may buffer puts until a commit"),
     ("library *", "ring", "*", "a library may lack PMIX_Ring"),
     (
         "library *",
         "*",
         "replies/reasons",
-        "`get` and names cover it: a library reads the message in the same way for all operations",
+        "tested for `get` and names; a library reads the message in the same way for all operations",
     ),
     (
         "client *",
         "*",
         "replies/reasons",
-        "`get` covers it: a program reads the message in the same way for all operations",
+        "tested for `get`; a program reads the message in the same way for all operations",
     ),
     (
         "client *",
         "*",
         "replies/more*",
-        "the other products of `more` cover it: they differ in what the program may have read",
+        "tested by the other files `replies/more*`, depending on how much the program has read",
     ),
-    ("client *", "finalize", "*", "`replies/finalize-*` cover it: a program may ignore the last reply"),
-    ("client *", "spawn", "*", "`dynamic` covers it: a spawned program needs a server"),
+    (
+        "client *",
+        "finalize",
+        "*",
+        "tested by `replies/finalize-*`, because a program may ignore the last response",
+    ),
+    ("client *", "spawn", "*", "tested by `dynamic`, because a spawned program needs a server"),
     ("client *", "put", "replies/rc", "`replies/put-rc` plays it"),
     ("client PMI-2", "put-node-attribute", "replies/odd", "`replies/putnodeattr-odd` plays it"),
-    ("client PMI-2", "*", "replies/odd", "the reply has values; `replies/values` covers it"),
-    ("client PMI-2", "*", "replies/wrong", "the reply has no value; `replies/odd` covers it"),
+    ("client PMI-2", "*", "replies/odd", "the response has values, which `replies/values` tests"),
+    ("client PMI-2", "*", "replies/wrong", "the response has no value; `replies/odd` tests it"),
 ];
 
 /// Returns the entries of [`ALLOWED_EMPTY_CELLS`] for a party and a dialect: the operation, the column and the reason.
@@ -117,14 +128,14 @@ fn empty_cell_reasons(side: &str) -> Vec<(NamePattern, NamePattern, &'static str
 type RequestTuples = Vec<(String, Vec<u8>)>;
 type PartyAndDialect = (ImplementationKind, Dialect);
 
-/// The operations that scenarios play for each kind of implementation in each dialect, with the columns.
+/// The operations that scenarios play, with the covered columns, by kind of implementation and dialect.
 #[derive(Default)]
 pub(super) struct InputCoverage {
     played: BTreeMap<PartyAndDialect, BTreeMap<&'static str, BTreeSet<String>>>,
     sessions: HashMap<String, ScriptedSession>,
 }
 
-/// The state of a scenario for servers while it is played.
+/// The state of the processes while a server scenario is played.
 #[derive(Default)]
 struct ScriptedSession {
     connections: Connections,
@@ -150,7 +161,7 @@ impl Observer for InputCoverage {
         let session = self.sessions.entry(scenario.to_owned()).or_default();
         for arrival in session.connections.read(event) {
             let Ok(message) = arrival.decode() else { continue };
-            // The line that offers PMI-2 is not itself a PMI-2 request.
+            // The line that offers PMI-2 is a request of PMI-1.
             if scenario.starts_with("pmi2/") && message.framing == Framing::Lines {
                 continue;
             }
@@ -234,7 +245,7 @@ impl ScriptedSession {
     }
 }
 
-/// Returns the column for a kind of value.
+/// Returns the name of the column for a kind of value in a field.
 fn column_of(field: &Field, kind: &str) -> String {
     format!("{}:{kind}", field.name)
 }
@@ -282,8 +293,8 @@ impl InputCoverage {
         }
     }
 
-    /// Writes each operation with its covered columns, then its empty cells and why each of them is empty. Returns the number of unexplained
-    /// empty cells.
+    /// Writes each operation with its covered columns, and below it the empty cells, each with the reason why it may be empty. Returns the
+    /// number of unexplained empty cells.
     pub(super) fn table(&self, text: &mut String) -> Result<usize, std::fmt::Error> {
         let mut open = 0;
         for ((tests, dialect), played) in &self.played {

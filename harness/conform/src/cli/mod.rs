@@ -120,7 +120,7 @@ fn run_explain(explain: Explain) -> anyhow::Result<u8> {
         (Some(Listed::Wireshark), _) => print(&wireshark_plugin()).map(|()| 0),
         (None, Some(id)) => catalogue::explain(&id),
         (None, None) => anyhow::bail!(
-            "name a requirement, rule, scenario, operation or C function, or list them: `explain requirements`, `explain profiles`, `scenario list`"
+            "name a requirement, rule, scenario, operation, command or C function; to list requirements, profiles or scenarios, use `explain requirements`, `explain profiles` or `scenario list`"
         ),
     }
 }
@@ -151,7 +151,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
     match serve::run(ServeOptions { ranks, config, command, caller, remote, state, verbose }) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
         Err(error) => {
-            // The ranks write to standard error too, so the message names its program.
+            // The ranks write to standard error too, so the message names the command that prints it.
             let _ = writeln!(anstream::stderr(), "pmi-conform serve: {error}");
             Ok(USAGE)
         }

@@ -209,7 +209,7 @@ fn joined(ids: &BTreeSet<String>) -> String {
     ids.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the findings of the first few scenarios.
+/// Returns the first finding of each of the first three results, and the number of further results.
 fn first_findings(all: &[KillResult]) -> Vec<String> {
     let first = all.iter().take(3).map(|found| format!("{}: {}", found.scenario, found.first_finding));
     first
@@ -235,7 +235,7 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
     let library = args.library.as_ref().map(|path| library_at(path, std::env::current_exe()?)).transpose()?;
     let with_fault = |fault: &str| match (command(fault), &library) {
         (Some(command), _) => {
-            // The same command has been accepted above.
+            // The same command was parsed successfully above.
             Iut::Client(Box::new(
                 Program::new(&command, 2).unwrap_or_else(|error| panic!("--client: {error}")),
             ))

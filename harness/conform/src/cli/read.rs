@@ -27,7 +27,6 @@ pub(super) fn catalogue_against(sets: &[String]) -> anyhow::Result<Catalogue> {
     Ok(catalogue)
 }
 
-/// Enables sets of requirements.
 pub(super) fn enable_sets(catalogue: &mut Catalogue, sets: &[String]) {
     for set in sets {
         catalogue.enable_set(set);
@@ -67,7 +66,6 @@ pub(super) fn read_deviations(
     Ok(deviations)
 }
 
-/// Reads a log.
 pub(super) fn read_run(path: &Path, keep: KeptEvents) -> anyhow::Result<Run> {
     let (name, log) = open_log(path)?;
     Ok(read_log(&name, log, keep)?)

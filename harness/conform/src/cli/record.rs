@@ -135,7 +135,7 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
     }
 }
 
-/// Describes the result for a party. A crash is not a violation of a MUST.
+/// Describes the result for a party. A crash does not count as a violation of a MUST.
 fn describe_party_result(judged: &ScenarioResult, party: PartyKind, messages: usize) -> String {
     let of_party = || judged.findings.iter().filter(|f| f.finding.party == party);
     let crashes = of_party().any(|f| f.finding.requirement == NO_CRASH);

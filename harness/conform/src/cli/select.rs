@@ -33,7 +33,6 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// Parses the patterns.
     pub(super) fn all(patterns: &'a [String]) -> Vec<Self> {
         patterns.iter().map(|pattern| Self::new(pattern)).collect()
     }

@@ -123,7 +123,7 @@ fn reports_failure_in_memory() {
 }
 
 #[test]
-fn reports_failure_of_processes() {
+fn reports_failure_with_real_processes() {
     let folder = folder(&[("wrong.pmi", WRONG)]);
     let ran = conform(folder.path(), &["wrong.pmi"]);
     assert_eq!(ran.status, 1);
@@ -851,7 +851,7 @@ fn all_reports_have_the_same_figures() {
 }
 
 #[test]
-fn accepts_error_logged_at_job_end() {
+fn error_printed_at_job_end_counts_as_logged() {
     let played = |last: &str| {
         let serve = env!("CARGO_BIN_EXE_pmi-conform");
         let server = format!("sh -c '{serve} serve \"$@\" 2>/dev/null; {last}' sh -n {{ranks}} {{agent}}");
@@ -890,7 +890,7 @@ fn unanswered_operation_causes_a_single_failure(
     assert!(ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
-/// A client that offers 1.2 supports 1.1, but a client that offers 3.0 may not.
+/// A client that offers 1.2 also supports 1.1, so a server must not refuse the offer. A client that offers 3.0 need not support 1.1.
 #[rstest]
 #[case::subversion("init/first-offer[subversion-2]", 1)]
 #[case::version("init/first-offer[version-3]", 0)]
@@ -991,7 +991,7 @@ fn judges_pmi2_only_on_request() {
 }
 
 #[test]
-fn failed_start_does_not_make_pmi12_required() {
+fn probe_of_pmi12_is_repeated_after_a_failed_start() {
     let folder = folder(&[]);
     let script = "test -e started && exec \"$0\" \"$@\"; touch started; exit 9";
     let server = format!("sh -c '{script}' {} none {{ranks}} {{agent}}", pmi_test_programs::FAULTY_MANAGER);

@@ -49,8 +49,8 @@ fn faulty(fault: &str) -> String {
 /// The program without a fault passes every scenario.
 static CLEAN: LazyLock<Found> = LazyLock::new(|| judge(&faulty(""), "20", &[]));
 
-/// Returns one scenario from each file, or for a product, one scenario for each row of its table. The other rows differ only in the
-/// server's behaviour, to which conforming programs may react differently.
+/// Returns filters that select one row of each file, or, in a product, one for each row of the product's table. The other rows differ only
+/// in the server's behaviour, to which conforming programs may react differently.
 fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
@@ -104,8 +104,8 @@ fn bad_descriptor_is_invalid_input(#[case] row: &str, #[case] variable: &str) {
     assert!(!text.contains("input     valid") && !text.contains("(valid input)"), "{text}");
 }
 
-/// A program that calls `abort()` has no exit status. RFC 13 does not specify how to react to a response whose version the client did not
-/// offer.
+/// Neither program breaks a MUST. A program that calls `abort()` has no exit status, and RFC 13 does not specify how to react to a response
+/// whose version the client did not offer.
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
@@ -119,9 +119,9 @@ fn unusual_program_receives_only_notes(#[case] variation: &str, #[case] scenario
     assert_eq!((&**verdict, &all[..]), ("note", &[cited.to_owned()][..]));
 }
 
-/// A program that never finalizes but still exits successfully is judged like any other.
+/// A program that exits successfully without finalize is judged by all other scenarios as usual.
 #[test]
-fn flaw_under_plain_server_is_reported_once() {
+fn missing_finalize_is_cited_by_plain_scenarios_only() {
     const FLAW: &str = "rfc13.abnf.c-finalize";
     let filters = one_of_each();
     let reversed = ["--filter", "=client/lawful/forms[order-reversed]"];
@@ -130,7 +130,7 @@ fn flaw_under_plain_server_is_reported_once() {
     for (name, (verdict, cited)) in &found.scenarios {
         let plain = name.starts_with("client/plain/") && verdict != "pass";
         assert_eq!(cited.iter().any(|id| id == FLAW), plain, "{name}\n{}", found.ran.whole());
-        // A program that never sends finalize cannot be judged by how it handles the response.
+        // Scenarios about the response to finalize do not apply to this program.
         if !name.contains("finalize") {
             let applies = CLEAN.scenarios[name].0 != "not_applicable";
             assert_eq!(verdict != "not_applicable", applies, "{name}\n{}", found.ran.whole());
@@ -262,7 +262,7 @@ fn reports_processes_that_run_as_singletons(#[case] program: String) {
     assert!(found.ran.out.contains("rank 0 of 1"), "{}", found.ran.whole());
 }
 
-/// The response to the process's initack is the only source of its rank and size.
+/// The process learns its rank and size only from the response to its initack.
 #[test]
 fn judges_program_that_connects_by_port() {
     let by_port = ["-n", "3", "--connection", "port"];
@@ -388,7 +388,7 @@ fn singleton_starts_a_process_manager(#[case] how: &str, #[case] breaks: Option<
     }
 }
 
-/// A second process manager that a process does not need exits.
+/// A second process manager exits if the process does not need it.
 #[test]
 fn unneeded_process_manager_exits() {
     let folder = TempDir::new().unwrap();

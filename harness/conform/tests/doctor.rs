@@ -80,7 +80,7 @@ fn reports_a_launcher_that_keeps_running() {
     assert!(session.1 == "odd" && session.2.contains("the launcher keeps running"), "{steps:?}");
 }
 
-/// A process manager whose event loop wakes up for a timer does not count as busy, and its silence can be judged.
+/// A process manager whose event loop wakes up for a timer does not count as busy, so `doctor` can still detect its silence.
 #[test]
 fn reports_polling_with_a_long_timer() {
     let polls = "import subprocess, sys, time\np = subprocess.Popen(sys.argv[1:])\nwhile p.poll() is None: time.sleep(0.2)";
@@ -203,7 +203,7 @@ fn reports_missing_barrier_in_a_program() {
     assert!(end.1 != "works" && named, "{steps:?}");
 }
 
-/// The files that `init` writes can be used to judge, and cover the findings.
+/// The files that `init` writes are valid, and the drafted deviations cover the findings.
 #[test]
 fn init_writes_valid_files_and_never_overwrites() {
     let folder = TempDir::new().unwrap();

@@ -63,8 +63,8 @@ fn run(args: &[&str]) -> Run {
     read(scratch.path(), &output)
 }
 
-/// Options for tests in which silence cannot be proved. They limit each wait to a second. Processes may take longer to start.
-const IN_VAIN: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
+/// Options for tests in which every wait lasts until the timeout, because silence cannot be proved. Processes may take longer to start.
+const SHORT_TIMEOUTS: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
 
 fn one(server: &str) -> Run {
     run(&["--server", server, "--filter", "=group/facts[appnum]", "--timeout", "20"])
@@ -168,7 +168,8 @@ ranks 1
 fn sleeping_and_noisy_servers_fail() {
     side_by_side(&["hang", "noise"], |mode| {
         let server = hostile(mode);
-        let run = run(&[&["--server", &server, "--filter", "=init/version-equal"], &IN_VAIN[..]].concat());
+        let run =
+            run(&[&["--server", &server, "--filter", "=init/version-equal"], &SHORT_TIMEOUTS[..]].concat());
         assert_eq!((run.only(), run.status), ("fail", 1), "{mode}: {}", run.log);
     });
 }
@@ -277,7 +278,7 @@ fn retries_do_not_hide_interference() {
 }
 
 #[test]
-fn floods_and_junk_fail_with_a_limited_log() {
+fn floods_and_junk_fail_and_the_log_stays_small() {
     for (mode, requirement) in [
         ("flood", "rfc13.wire.newline"),
         ("flood-lines", "rfc13.wire.response-matches-request"),
@@ -291,7 +292,7 @@ fn floods_and_junk_fail_with_a_limited_log() {
 }
 
 #[test]
-fn missing_descriptor_breaks_its_requirement() {
+fn missing_or_wrong_descriptor_breaks_a_requirement() {
     for (mode, requirement) in [("no-fd", "rfc13.env.pmi-fd"), ("wrong-fd", "rfc13.connection.preconnected")]
     {
         let run = one(&hostile(mode));
@@ -367,7 +368,8 @@ impl Daemon {
         let command = format!("command = 'sh {} {{job}} {{ranks}} {{agent}}'", launcher.display());
         fs::write(&profile, format!("name = 'x'\n{command}\n{cancel}\n")).unwrap();
         let server = format!("@{}", profile.display());
-        let run = run(&[&["--server", &server, "--filter", "=group/facts[appnum]"], &IN_VAIN[..]].concat());
+        let run =
+            run(&[&["--server", &server, "--filter", "=group/facts[appnum]"], &SHORT_TIMEOUTS[..]].concat());
         let lines = run.log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let what = lines.filter(|line| line["type"] == "event").map(|line| line["event"]["what"].clone());
         let is_ending =

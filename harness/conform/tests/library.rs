@@ -89,7 +89,7 @@ fn own(dialect: Dialect) -> &'static Path {
     &OWN[usize::from(dialect == Dialect::Pmi2)]
 }
 
-/// Returns all scenarios for a dialect's libraries that need a process manager, as our own libraries do.
+/// Returns all library scenarios of a dialect, except those that need a library which works without a process manager, as ours do not.
 fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
     suite
         .testing(ImplementationKind::Library)
@@ -150,7 +150,8 @@ fn invalid_responses_are_not_valid_input(#[case] dialect: Dialect, #[case] least
     let suite = pmi_runner::suite::embedded().unwrap();
     let invalid = |name: &str| {
         let row = name.split_once('[').and_then(|(_, row)| row.trim_end_matches(']').rsplit('.').next());
-        // A message, and in PMI-1 a value, extends to the end of the line, and a port has no limit.
+        // In these rows, any text is valid: a message, and in PMI-1 a value, extends to the end of the line, and the length of a port is
+        // not limited.
         let any_text = ["/reasons[", "/odd[get.", "/texts[lookup."].iter().any(|part| name.contains(part));
         let of_replies = name.contains("/replies/") && !any_text;
         let is_one = |row: &str| INVALID.iter().any(|(a, b)| row.starts_with(a) && row.ends_with(b));
@@ -331,7 +332,7 @@ fn judges_singletons_if_the_library_supports_them(
     let alone: Vec<_> = alone.into_iter().filter(|s| s.dialect == dialect).collect();
     assert_eq!(alone.len(), scenarios);
     clean(&judge(&suite, &alone, library.as_ref(), "lawful-alone"));
-    // Our libraries need a process manager, and their error says so.
+    // Our libraries need a process manager, so the scenarios do not apply to them.
     for result in judge(&suite, &alone, own(dialect), "") {
         assert_eq!(result.verdict, Verdict::NotApplicable, "{result:?}");
         assert!(result.reason.unwrap_or_default().contains("the library lacks alone: when probed"));
@@ -507,7 +508,7 @@ fn crash_is_reported_before_the_exits_it_causes() {
 }
 
 #[test]
-fn library_that_stays_in_its_barrier_fails() {
+fn library_that_never_leaves_the_barrier_fails() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let barrier = testing(&suite, &["de-facto.api.alone.barrier"]);
     let played = judge(&suite, &barrier, FAULTY_LIBRARY.as_ref(), "alone-barrier-for-ever");
@@ -537,7 +538,8 @@ fn judges_libraries_by_the_rules_for_programs() {
             result.findings.iter().map(|f| f.finding.requirement.clone()).collect::<Vec<_>>().join(" ");
         (result.verdict, cited)
     };
-    // This library kills itself with SIGPIPE on any failure, which counts as a crash unless the harness has closed the connection.
+    // With this fault, the library kills its process with SIGPIPE after any failure. This counts as a crash unless the harness has closed
+    // the connection.
     let (verdict, cited) = of("library/replies/closed[get]", "dies-of-a-closed-connection");
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/replies/fails[get.refused]", "dies-of-a-closed-connection").0, Verdict::Crashed);
@@ -682,7 +684,7 @@ fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<
 fn program_that_offers_version_2_is_judged_in_pmi2() {
     let (status, red) = judge_program(PMI2_LIBRARY_PROGRAM, "program", &[]);
     assert_eq!((status, red), (Some(0), Vec::new()));
-    // The program continues in frames after any response to its offer.
+    // After any response to its offer, the program sends PMI-2 frames.
     let (status, red) = judge_program(PMI2_CLIENT, "client", &["--filter", "pmi2/client/refused/init"]);
     assert_eq!(status, Some(1));
     let cited = |line: &String| match line.contains("[lower]") {
@@ -700,7 +702,7 @@ fn c_program_runs_under_real_managers() {
         let mpiexec = peer.path().join("bin/mpiexec.hydra");
         if mpiexec.exists() {
             tried += 1;
-            // Intel's program finds its own libraries only through the path.
+            // Intel's mpiexec.hydra finds its own libraries only through LD_LIBRARY_PATH.
             assert_program_output(
                 Command::new(mpiexec).args(["-n", "3"]).arg(LIBRARY_PROGRAM),
                 &peer.path().join("lib"),
@@ -708,7 +710,7 @@ fn c_program_runs_under_real_managers() {
         }
     }
     assert!(tried > 0, "no peer has an mpiexec.hydra");
-    // Slurm's mpi/pmi2 also serves PMI-1; this part runs if there is a cluster.
+    // Slurm's mpi/pmi2 also serves PMI-1. This part runs only if there is a Slurm cluster.
     let cluster = Command::new("srun").args(["-n", "1", "true"]).stderr(Stdio::null()).status();
     if cluster.is_ok_and(|status| status.success()) {
         let srun = ["--mpi=pmi2", "--overcommit", "-n", "3"];

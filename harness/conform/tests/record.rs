@@ -70,7 +70,7 @@ fn script(folder: &Path) -> String {
     fs::read_to_string(folder.join("out/server.pmi")).unwrap()
 }
 
-/// RFC 13, wire protocol: requests and responses alternate. `record` reports the same as `--client`.
+/// A client must not close the connection before it has read the response to finalize. `record` reports this as `--client` does.
 #[test]
 fn reports_close_before_finalize_is_answered() {
     let folder = TempDir::new().unwrap();
@@ -342,7 +342,8 @@ fn tap_forwards_signals_and_exit_status() {
     assert_eq!(output.status.into_raw() >> 8, 3);
 }
 
-/// A process manager whose processes connect to a port: it starts the rest of its command once, and answers requests from a table.
+/// A process manager with a port to which its process connects. It starts one process, from the rest of its command line, and answers
+/// requests from a table.
 const PORT_MANAGER: &str = r#"
 import os, socket, subprocess, sys
 listener = socket.create_server(("127.0.0.1", 0))

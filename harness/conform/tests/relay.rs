@@ -98,7 +98,7 @@ fn relay_keeps_verdicts_on_hostile_managers(#[case] mode: &str, #[case] verdict:
 }
 
 #[test]
-fn agent_inside_a_word_is_quoted_for_a_shell() {
+fn agent_path_within_a_shell_script_is_quoted() {
     let server = format!("sh -c 'exec {CONFORM} serve -n {{ranks}} -- {{agent}}'");
     play_with_and_without_relay(&["--server", &server, "--filter", "=group/facts[appnum]"]);
 }
@@ -175,7 +175,7 @@ fn rejects_invalid_relay_options(#[case] args: &[&str], #[case] expected: &str) 
 }
 
 #[test]
-fn relays_a_campaign() {
+fn campaign_plays_over_relayed_connections() {
     let folder = TempDir::new().unwrap();
     let server = serve("");
     let args =

@@ -39,7 +39,7 @@ fn words(command: &str, ranks: &str, nodes: &str) -> Vec<String> {
 #[case::wrong_answer("get-missing-rc-zero", "kvs/missing-key[before-any-put]", "1", "1")]
 #[case::wrong_value("value-backslash-eaten", "kvs/value[backslash]", "2", "1")]
 #[case::two_nodes("mapping-missing", "mapping/two-nodes", "4", "2")]
-fn shows_a_fault_of_a_server(
+fn reproduces_a_server_fault(
     #[case] fault: &str,
     #[case] scenario: &str,
     #[case] ranks: &str,

@@ -17,9 +17,9 @@ use pmi_wire::Proc;
 
 /// Maximum number of findings that are shown. An implementation can break the same rule in every message; the log contains all findings.
 pub(super) const MAX_FINDINGS: usize = 10;
-/// Maximum number of events of a transcript, besides those that explain findings.
+/// Maximum number of events in a transcript, besides those that explain findings.
 const MAX_EVENTS: usize = 60;
-/// Maximum number of bytes of a message that explains no finding.
+/// Maximum number of bytes shown of a message that explains no finding.
 const MAX_MESSAGE_BYTES: usize = 2 * MAX_EVENT_BYTES;
 /// Maximum number of lines of the implementation's output.
 const MAX_OUTPUT_LINES: usize = 20;
@@ -128,7 +128,7 @@ impl Display for ResultBlock<'_> {
     }
 }
 
-/// Returns the text after "play it again" for a scenario that was red in only some of its attempts.
+/// Returns the text after "play it again": how often the scenario was red, or nothing if it was red in every attempt.
 pub(super) fn replay_note(result: &ScenarioResult) -> String {
     let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
     let words = |a: &Attempts| {
@@ -137,7 +137,8 @@ pub(super) fn replay_note(result: &ScenarioResult) -> String {
     by_chance.map(words).unwrap_or_default()
 }
 
-/// Returns the consequences of the first finding, one line each: `rfc13.barrier.released: the end of the connection (the server, to rank 1)`.
+/// Formats the consequences of the first finding, one line each, as in `rfc13.barrier.released: the end of the connection (the server, to
+/// rank 1)`.
 pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = String> {
     result.consequences.iter().take(MAX_FINDINGS).map(|judged| {
         let (id, seen) = (text::clean(&judged.finding.requirement), text::clean(&judged.finding.seen));
@@ -145,13 +146,13 @@ pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = Stri
     })
 }
 
-/// Formats a step that was not judged: `line 12: 0  send    cmd=finalize`.
+/// Formats a step that was not judged, as in `line 12: 0  send    cmd=finalize`.
 pub(super) fn unreached(step: &UnreachedStep) -> String {
     text::clip(&format!("line {}: {}", step.line, text::clean(&step.step)), MAX_TEXT_LENGTH)
 }
 
-/// Formats the first line of a finding: `rfc13.put.unique (MUST): its text`. For a crash, the observed behaviour replaces the text. The
-/// level is omitted if the finding is less severe than the level implies.
+/// Formats the first line of a finding, as in `rfc13.put.unique (MUST): TEXT OF THE REQUIREMENT`. For a crash, the observed behaviour
+/// replaces the text. The level is omitted if the finding is less severe than the level implies.
 pub(super) fn headline(judged: &JudgedFinding) -> String {
     let id = text::clean(&judged.finding.requirement);
     if id == NO_CRASH {
@@ -164,7 +165,7 @@ pub(super) fn headline(judged: &JudgedFinding) -> String {
     if text.is_empty() { format!("{id}{level}") } else { format!("{id}{level}: {text}") }
 }
 
-/// Formats the party and the process: `the server, to rank 1`.
+/// Formats the party and the process, as in `the server, to rank 1`.
 pub(super) fn party_and_process(judged: &JudgedFinding) -> String {
     let rank = |p: Proc| if p.group == 0 { format!("rank {p}") } else { p.to_string() };
     match (judged.finding.party, judged.finding.proc) {

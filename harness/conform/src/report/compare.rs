@@ -99,7 +99,8 @@ struct ScenarioFindings<'a> {
     times: BTreeMap<&'a str, u32>,
     /// Requirements with a finding that is more than a note.
     broken: BTreeSet<&'a str>,
-    /// All requirements with a finding, if one of the findings depends on timing: any of them may be absent from another run.
+    /// If a finding of the scenario depends on timing, all requirements with a finding, because each of them may be absent from another
+    /// run. Otherwise empty.
     timed: BTreeSet<&'a str>,
 }
 
@@ -108,7 +109,7 @@ impl<'a> ScenarioFindings<'a> {
         let (played, found) = result.found();
         let mut this =
             Self { played, times: BTreeMap::new(), broken: BTreeSet::new(), timed: BTreeSet::new() };
-        // An earlier or later crash changes the other findings of the scenario.
+        // If one finding depends on timing, the others do too. For example, the moment of a crash decides which other findings there are.
         let is_timed = |(judged, _): &(&JudgedFinding, u32)| {
             judged.finding.depends_on_timing() || follows_a_race(&judged.finding, &result.last_events)
         };
@@ -139,8 +140,8 @@ impl<'a> ScenarioFindings<'a> {
         (1.0 - rate).powf(f64::from(other.played)) >= MAX_CHANCE
     }
 
-    /// Returns whether a finding that depends on timing may be just as frequent in `other`. The decision uses Fisher's exact test, which
-    /// gives the probability that all attempts with the finding belong to this run.
+    /// Returns whether a finding that depends on timing may be just as frequent in `other`. Computes the probability that all attempts with
+    /// the finding are in `self`, although the finding is equally frequent in both (Fisher's exact test).
     fn may_be_chance(&self, id: &str, other: &Self) -> bool {
         let of_this =
             |attempt: u32| f64::from(self.played - attempt) / f64::from(self.played + other.played - attempt);
@@ -159,7 +160,7 @@ impl<'a> ScenarioFindings<'a> {
         (self.times.get(id).copied().unwrap_or(0), self.played)
     }
 
-    /// Returns whether every finding is in every attempt.
+    /// Returns whether every attempt has every finding.
     fn is_steady(&self) -> bool {
         self.times.values().all(|times| *times == self.played)
     }
@@ -481,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn sign_test_needs_more_than_chance() {
+    fn sign_test_detects_one_sided_changes() {
         for (before, after, one_sided) in
             [(0, 1, false), (0, 10, false), (0, 11, true), (5, 11, false), (3, 40, true)]
         {
@@ -541,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn unjudged_or_more_severe_result_is_not_chance() {
+    fn unjudged_or_more_severe_result_is_worse() {
         let attempts = |severity, verdict, times| {
             let judged = || tests::judged("x", severity, "this", "that");
             let found = vec![RepeatedFinding { times, absent: false, finding: judged() }];
@@ -552,7 +553,7 @@ mod tests {
         let heavier = Comparison::of(&before, &attempts(Severity::Fail, Verdict::Fail, 2));
         let unjudged = Comparison::of(&before, &run(vec![with("a", Verdict::Unjudged, &[])]));
         assert!(heavier.is_worse() && unjudged.is_worse(), "{heavier:?} {unjudged:?}");
-        // Two findings in the same attempts are not independent.
+        // Two findings that occur in the same attempts count only once.
         let judged = |seen| tests::judged("x", Severity::Fail, "this", seen);
         let found = ["one", "another"]
             .map(|seen| RepeatedFinding { times: 4, absent: false, finding: judged(seen) })

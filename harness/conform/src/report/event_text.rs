@@ -146,7 +146,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
         EventKind::NotRead { proc } => without_bytes(
             Some(proc),
             EventDirection::None,
-            "(not read: the request is still in its socket)".to_owned(),
+            "(the server has not read the request)".to_owned(),
         ),
         EventKind::FromProxy { proxy, text, held, .. } => {
             let held = if *held { "  (the scenario answers)" } else { "" };

@@ -53,7 +53,7 @@ struct HistoryVersion {
     complete: bool,
 }
 
-/// The relation of a version to a finding.
+/// The way in which a finding changed between a version and the previous version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum ChangeKind {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn intermittent_failure_has_no_version() {
+    fn intermittent_failure_is_attributed_to_no_version() {
         let crashes = |times: u32| {
             let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
             let found = vec![RepeatedFinding { times, absent: false, finding: crash.findings[0].clone() }];
@@ -392,7 +392,7 @@ mod tests {
                 (1, ChangeKind::Introduced, "y"),
                 (1, ChangeKind::Introduced, "w"),
                 (1, ChangeKind::Fixed, "x"),
-                // A scenario that ends early does not fix its later findings.
+                // If a scenario ends early, findings that would come later do not count as fixed.
                 (1, ChangeKind::NoLongerReached, "z"),
                 // A later finding is not new if the scenario ended earlier in the previous version, or did not apply to that version.
                 (2, ChangeKind::Introduced, "x"),

@@ -507,7 +507,7 @@ fn whole(run: &Run, result: &ScenarioResult, last: &Chart<'_>, room: &mut usize)
     let left_out = run.left_out.get(&result.scenario).copied().unwrap_or(0);
     let chart = Chart::of_events(events, left_out, result);
     let size = chart.size(CHART_ROW_BYTES);
-    // A single chart takes at most a quarter of the remaining size, to leave some for later findings.
+    // A single chart takes at most a quarter of the remaining room, because later findings need room too.
     if chart.rows() <= last.rows() || size > *room / 4 {
         return None;
     }
@@ -542,7 +542,7 @@ fn group(
     }
 }
 
-/// Describes the section of a requirement's source.
+/// Returns the name of the section that states a requirement.
 fn source(requirement: &Requirement) -> String {
     let of = if RequirementSet::of(&requirement.id).is_rfc13() { "RFC 13, " } else { "" };
     format!("{of}{}", requirement.section)

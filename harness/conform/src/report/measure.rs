@@ -70,7 +70,7 @@ impl MeasureRow {
     }
 }
 
-/// Returns the heading of the cells.
+/// Returns the headings of the columns.
 fn head(measured: &[Measurement]) -> Vec<String> {
     let counts = measured.iter().map(|of| text::count(of.ranks as usize, "rank"));
     counts.chain(["grows as".to_owned()]).collect()
@@ -129,7 +129,7 @@ struct MeasurePage {
     version: &'static str,
     /// A sentence about the run.
     about: String,
-    /// The horizontal axis.
+    /// The quantity on the horizontal axis.
     by: &'static str,
     /// A sentence about the axes.
     axes: &'static str,
@@ -241,7 +241,7 @@ fn soak_rows(soak: &Soak) -> Vec<(String, Vec<String>)> {
     shown.map(|(_, sample)| soak_row(sample)).collect()
 }
 
-/// Formats the growth of the memory in the second half of a soak test, in which no keys are put, and the findings.
+/// Formats the findings of a soak test, and the growth of memory in the second half of the test, in which no keys are put.
 fn soak_summary(soak: &Soak) -> String {
     let half = soak.samples.get(soak.samples.len() / 2).filter(|sample| sample.memory > 0);
     let growth = half.zip(soak.samples.last()).map(|(half, last)| {

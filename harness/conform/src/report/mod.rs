@@ -112,7 +112,7 @@ impl Format {
     }
 }
 
-/// An invalid value of the option for a report.
+/// An error in the value of `--report`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpecError {
     /// The format is unknown.

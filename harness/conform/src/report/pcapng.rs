@@ -86,7 +86,7 @@ impl Capture<'_> {
         Ok(())
     }
 
-    /// Returns the connection of a process, which opens with its first event.
+    /// Returns the connection of a process. The first event of the process opens the connection.
     fn stream<'s>(
         &mut self,
         streams: &'s mut BTreeMap<Proc, Stream>,

@@ -309,8 +309,8 @@ impl<W: Write> Terminal<W> {
         !self.unjudged.insert(tally::reason_shape(reason))
     }
 
-    /// Returns whether all findings of a result were shown before. Such findings usually have the same cause, which needs no second
-    /// transcript.
+    /// Returns whether all findings of a result were shown before. Findings with equal keys usually have the same cause, and one transcript
+    /// shows it.
     fn shown_before(&mut self, result: &ScenarioResult) -> bool {
         let cause_key = |judged: &JudgedFinding| {
             let Finding { requirement, seen, place, .. } = &judged.finding;

@@ -404,7 +404,7 @@ fn keeps_first_and_last_events_of_a_flood() {
 }
 
 #[test]
-fn keeps_no_events_of_scenarios_without_findings() {
+fn discards_events_of_scenarios_without_findings() {
     let (mut run, mut left) = (run(), 0);
     for result in &run.results {
         let event = Event::new(0, EventKind::SituationReached { proc: proc(0, 0) });
@@ -518,7 +518,7 @@ fn explains_exit_codes_in_words(#[case] exit_code: i32, #[case] unfinished: usiz
 }
 
 #[test]
-fn broken_should_fails_the_run_only_if_strict() {
+fn broken_should_requirement_is_red_only_if_strict() {
     let mut run = run();
     run.results.retain(|r| r.verdict == Verdict::Warn);
     run.header.selected = 1;
@@ -699,7 +699,7 @@ fn cut_message_shows_its_full_length() {
     }
 }
 
-/// Neither the end of a process nor silence has an event among those that are shown.
+/// The shown events contain neither the end of a process nor silence.
 #[test]
 fn finding_without_event_is_marked_at_last_event() {
     let mut run = run();
@@ -877,7 +877,7 @@ fn code_quality_has_one_issue_per_cause() {
     assert_eq!(issue["fingerprint"], again["fingerprint"], "the fingerprint does not depend on ranks");
 }
 
-/// Reports with a file and a line point to the entry of the deviation. Its fingerprint does not change when the entry moves.
+/// Reports with a file and a line point to the entry of the deviation. The fingerprint of the result does not change when the entry moves.
 #[test]
 fn stale_deviation_names_its_file_and_line() {
     let documents = |line: usize| {

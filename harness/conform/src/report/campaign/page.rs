@@ -30,12 +30,11 @@ struct CampaignPage {
     subject: String,
     color: &'static str,
     meaning: String,
-    /// The names and values of facts about the campaign.
     facts: Vec<(&'static str, String)>,
     curves: Vec<Curve>,
     moments: Vec<CampaignRow>,
     roots: Vec<FindingGroup>,
-    /// Buckets that are not among the findings, with the reasons.
+    /// The buckets that were not reported, each with the reason.
     others: Vec<(String, String)>,
 }
 
@@ -49,7 +48,7 @@ struct Curve {
     path: String,
     most: usize,
     end: String,
-    /// For each finding, its position on the curve, and a label.
+    /// The findings as marks on the curve: the position and the label of each mark.
     met: Vec<(String, String)>,
 }
 

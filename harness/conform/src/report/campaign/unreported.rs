@@ -12,7 +12,8 @@ use crate::report::text::times;
 pub(super) enum UnreportedReason {
     /// The bucket is known. The number states how often it was encountered.
     Known(u64),
-    /// The failure did not recur when its session was repeated. The number states how often the bucket was encountered.
+    /// The failure recurred in at most one of the runs that were to confirm it. The number states how often the bucket was encountered
+    /// before these runs.
     Unconfirmed(u32),
     Unexamined,
 }

@@ -17,7 +17,7 @@ pub(super) const MAX_ROWS: usize = 400;
 /// Number of rows at the start of a shortened chart.
 const FIRST_ROWS: usize = 100;
 
-/// Commands that enter a barrier, in both protocols. The commands in `LEAVE_COMMANDS` leave it.
+/// The requests that enter a barrier, in both protocols. `LEAVE_COMMANDS` contains the responses that end the wait.
 const ENTER_COMMANDS: [&[u8]; 2] = [b"barrier_in", b"kvs-fence"];
 const LEAVE_COMMANDS: [&[u8]; 2] = [b"barrier_out", b"kvs-fence-response"];
 
@@ -68,7 +68,7 @@ pub(super) struct ChartRow<'a> {
     pub(super) time_us: u64,
     pub(super) shape: RowShape,
     pub(super) what: String,
-    /// The bytes of the message. `cut` is the number of bytes that are missing at its end.
+    /// The bytes of the message. `cut` more bytes at the end of the message are missing here.
     pub(super) bytes: Option<&'a [u8]>,
     pub(super) cut: usize,
     /// Requirements that the event breaks.
@@ -84,7 +84,7 @@ pub(super) struct BarrierWait {
     pub(super) to: Option<usize>,
 }
 
-/// A sequence chart, laid out.
+/// The layout of a sequence chart.
 #[derive(Debug)]
 pub(in super::super) struct Chart<'a> {
     pub(super) lanes: Vec<String>,
@@ -95,7 +95,7 @@ pub(in super::super) struct Chart<'a> {
 }
 
 impl<'a> Chart<'a> {
-    /// Lays out the events that a result has kept.
+    /// Lays out the events in a result, which are the last ones of its scenario.
     pub(in super::super) fn of_result(result: &'a ScenarioResult) -> Self {
         let left_out = Some(result.left_out).filter(|number| *number > 0);
         let before = left_out.map(|number| format!("{} left out; see the log", text::count(number, "event")));
@@ -267,7 +267,7 @@ fn shape(
     })
 }
 
-/// The processes that are in barriers.
+/// The waits of processes in barriers, including those that have ended.
 #[derive(Debug, Default)]
 struct BarrierWaits {
     all: Vec<BarrierWait>,
@@ -282,7 +282,7 @@ impl BarrierWaits {
         bytes: &[u8],
         row: usize,
     ) {
-        // A process that has ended no longer waits.
+        // A process without a connection no longer waits.
         if matches!(
             kind,
             EventKind::ClosedByClient { .. }
@@ -314,8 +314,8 @@ impl BarrierWaits {
     }
 }
 
-/// Returns the commands of the messages that begin in these bytes, in either protocol. Messages in several writes are not reassembled,
-/// which suffices for a drawing.
+/// Returns the commands of the messages that begin in these bytes, in either protocol. A message that is split over several writes may be
+/// missed, which is acceptable in a drawing.
 pub(super) fn commands(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     const WORD: &[u8] = b"cmd=";
     const HEADER: usize = 6;

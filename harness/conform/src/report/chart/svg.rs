@@ -18,7 +18,7 @@ const MIN_LANE_WIDTH: usize = 28;
 const LANES_WIDTH: usize = 400;
 /// Approximate width of a character of the text next to the lanes.
 const CHARACTER_WIDTH: usize = 7;
-/// Maximum number of bytes that are shown of an unfolded message.
+/// Maximum number of bytes that the page shows of a message when the reader unfolds it.
 const MAX_UNFOLDED_BYTES: usize = 4096;
 /// Number of bytes per line of a dump.
 const DUMP_BYTES_PER_LINE: usize = 16;

@@ -16,12 +16,10 @@ use session::InitializedProcess;
 /// calls must not corrupt memory.
 static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
-/// Runs a function of the API.
 fn api(body: impl FnOnce(&mut Option<InitializedProcess>) -> Result<(), Code>) -> c_int {
     call(&PROCESS, body)
 }
 
-/// Runs a function that requires PMI to be initialized.
 fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_int {
     call_initialized(&PROCESS, body)
 }
@@ -128,7 +126,7 @@ api! {
         })
     }
 
-    /// Terminates this process, and requests the end of its process group.
+    /// Prints the message, requests the end of the process group, and terminates this process.
     fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) {
         // SAFETY: guaranteed by the caller.
         if let Some(message) = unsafe { text(error_msg) } {
@@ -159,7 +157,7 @@ api! {
         joined(|session| unsafe { set(rank, session.process.rank) })
     }
 
-    /// Returns the number of processes to which the group may grow.
+    /// Returns the universe size: the number of processes that the job can have, including those that it may still spawn.
     fn PMI_Get_universe_size(size: *mut c_int) {
         joined(|session| {
             let known = (!size.is_null()).then_some(()).ok_or(Code::InvalidArg);
@@ -171,7 +169,7 @@ api! {
         })
     }
 
-    /// Returns the number of this program among the programs that were started together.
+    /// Returns the application number: the position of this program among the programs that were started together.
     fn PMI_Get_appnum(appnum: *mut c_int) {
         joined(|session| {
             let known = (!appnum.is_null()).then_some(()).ok_or(Code::InvalidArg);

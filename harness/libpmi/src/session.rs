@@ -50,7 +50,7 @@ impl InitializedProcess {
         Ok(session)
     }
 
-    /// Makes a request and waits for its response. Returns the error `bad` if the arguments are invalid.
+    /// Makes a request and returns the response. If the request fails, returns an error: `bad` if the client refuses the arguments.
     pub(crate) fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,

@@ -126,7 +126,7 @@ impl Pmi {
         }
     }
 
-    /// Reads the response to a command, whatever its `rc`.
+    /// Reads the response to a command, and returns it even if its `rc` reports a failure.
     pub(super) fn response(&mut self, command: &str) -> Tuples {
         let body = self.body();
         if !body.ends_with(';') && !is_selected("needs-no-last-semicolon") {
@@ -187,7 +187,7 @@ impl Pmi {
         answer
     }
 
-    /// Requests a value that may not exist.
+    /// Requests a value. Returns `None` if the server refuses the request or has no value.
     pub(super) fn value(&mut self, command: &str, rest: &str) -> Option<String> {
         self.send(&format!("cmd={command};{rest}"));
         let answer = self.response(command);

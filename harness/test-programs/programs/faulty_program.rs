@@ -28,7 +28,7 @@ pub(super) fn crash(signal: Signal) -> ! {
     wait_for_ever()
 }
 
-/// Exits, because the connection or the other side can no longer be used.
+/// Prints the reason, and exits because the connection cannot be used any longer.
 pub(super) fn fail(what: &str) -> ! {
     let name = env::args().next().unwrap_or_default();
     eprintln!("{}: {what}", name.rsplit('/').next().unwrap_or_default());
@@ -62,7 +62,7 @@ pub(super) fn lost() -> ! {
     fail("the connection has ended")
 }
 
-/// Acts like a program that is linked with a different implementation's library: it finds no process manager, and runs as a single process.
+/// Acts like a program that is linked with a different implementation's library, which finds no process manager: each process runs alone.
 pub(super) fn goes_alone() {
     let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
     if is_selected("goes-alone") || is_selected("last-goes-alone") && last() {
@@ -172,7 +172,7 @@ impl Pmi {
         }
     }
 
-    /// Reads the next response, whatever its `rc`.
+    /// Reads the next response, and returns it even if its `rc` reports a failure.
     fn response(&mut self, cmd: &str) -> Tuples {
         let mut line = self.line();
         if is_selected("takes-any-byte") {
@@ -274,14 +274,14 @@ impl Pmi {
     }
 }
 
-/// Enters two PMI-1.2 barriers at once. They may open in any order.
+/// Enters two PMI-1.2 barriers at once. The server may release them in any order.
 fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
     let others = |other: &usize| *other != rank || !is_selected("groups-without-itself");
     let list: Vec<String> = (0..size).filter(others).map(|other| other.to_string()).collect();
     let list = if is_selected("groups-odd-form") { "ALL".to_owned() } else { list.join(",") };
     let second = if is_selected("groups-tag-twice") { 42 } else { 7 };
     let mut open = vec![42, second];
-    // A single write enters both barriers, so that the first is certainly open when the second is entered.
+    // A single write contains both requests, so the first barrier is certainly incomplete when the second request arrives.
     pmi.send(&format!("cmd=barrier_in group={list}:42\ncmd=barrier_in group=WORLD:{second}"));
     while !open.is_empty() {
         let out = pmi.response("barrier_out");

@@ -103,7 +103,7 @@ fn run() -> std::io::Result<()> {
             let junk: Vec<u8> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
             (&ranks[0].connection).write_all(&junk)?;
         }
-        // The connections close when this process ends, or the mode needs no request.
+        // When this process ends, its connections close. In some modes, the misbehaviour does not depend on a request.
         _ => exit(1),
     }
     wait_for_all(&mut ranks)

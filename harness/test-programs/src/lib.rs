@@ -89,8 +89,8 @@ pub fn client() {
     client::main();
 }
 
-/// Runs a check for all cases at once, each in a thread that is named after its case. Use it for checks that mostly wait: the number of
-/// test threads does not limit how many checks run in parallel.
+/// Runs a check for all cases at once, each in a thread that is named after its case. Use it for checks that mostly wait, because all
+/// checks run in parallel, regardless of the number of test threads.
 ///
 /// # Panics
 ///

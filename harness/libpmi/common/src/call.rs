@@ -24,7 +24,7 @@ pub enum Code {
     InvalidLength = 8,
 }
 
-/// Runs a function of the API. Catches panics, which must not reach C, and serializes concurrent calls.
+/// Runs the body of an API function. Catches panics, which must not reach C, and serializes concurrent calls.
 pub fn call<S>(process: &Mutex<Option<S>>, body: impl FnOnce(&mut Option<S>) -> Result<(), Code>) -> c_int {
     let run = || body(&mut process.lock().unwrap_or_else(PoisonError::into_inner));
     match catch_unwind(AssertUnwindSafe(run)) {
@@ -34,7 +34,7 @@ pub fn call<S>(process: &Mutex<Option<S>>, body: impl FnOnce(&mut Option<S>) -> 
     }
 }
 
-/// Runs a function that requires the process to be initialized.
+/// Runs the body of an API function. Returns [`Code::ErrInit`] if the process is not initialized.
 pub fn call_initialized<S>(
     process: &Mutex<Option<S>>,
     body: impl FnOnce(&mut S) -> Result<(), Code>,
@@ -50,7 +50,7 @@ macro_rules! api {
         ///
         /// # Safety
         ///
-        /// Pointers must be NULL or as the specification of the API describes them.
+        /// Each pointer must be NULL, or valid as the specification of the API requires.
         #[expect(unsafe_code, reason = "a function of the C API")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int $body

@@ -91,7 +91,7 @@ impl ConnectedProcess {
         connection.write(bytes).map_err(|error| self.broken(&error.to_string()))
     }
 
-    /// Handles a protocol error by the process manager: closes the connection and logs the reason, as RFC 13 requires (Error Handling). The
+    /// Handles a protocol error of the process manager: closes the connection and logs the reason, as RFC 13 requires (Error Handling). The
     /// process manager then aborts the program. Returns [`Code::Fail`].
     pub fn broken(&mut self, why: &str) -> Code {
         if self.connection.take().is_some() {

@@ -16,12 +16,10 @@ use session::InitializedProcess;
 /// The state of the process in PMI-2; `None` before `PMI2_Init` and after `PMI2_Finalize`. Concurrent calls are serialized.
 static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
-/// Runs a function of the API.
 fn api(body: impl FnOnce(&mut Option<InitializedProcess>) -> Result<(), Code>) -> c_int {
     call(&PROCESS, body)
 }
 
-/// Runs a function that requires PMI-2 to be initialized.
 fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_int {
     call_initialized(&PROCESS, body)
 }
@@ -56,7 +54,7 @@ unsafe fn attribute(
     })
 }
 
-/// Writes the integers that fit, and their number.
+/// Parses a list of integers separated by commas. Writes those that fit into `array`, and writes their number to `outlen`.
 ///
 /// # Safety
 ///
@@ -121,7 +119,7 @@ api! {
         held(&PROCESS.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Terminates this process, and requests the end of the job if the flag is not 0.
+    /// Prints the message and terminates this process. If the flag is not 0, also requests the end of the job.
     fn PMI2_Abort(flag: c_int, msg: *const c_char) {
         // SAFETY: guaranteed by the caller.
         let message = unsafe { text(msg) }.unwrap_or_default();
@@ -202,7 +200,7 @@ api! {
         })
     }
 
-    /// Connects to another job. Fails if the library would have to copy a keyval space.
+    /// Connects to another job. Fails if the process manager requires the library to copy a keyval space.
     fn PMI2_Job_Connect(jobid: *const c_char, conn: *mut c_void) {
         let _ = conn;
         joined(|session| {
@@ -243,7 +241,7 @@ api! {
         joined(|session| session.ask(Client::barrier).map(drop))
     }
 
-    /// Gets a value. Truncates a value that does not fit, and then reports its full length as a negative number.
+    /// Gets a value. If the value does not fit into the buffer, truncates it and reports its full length as a negative number.
     fn PMI2_KVS_Get(
         jobid: *const c_char,
         src_pmi_id: c_int,

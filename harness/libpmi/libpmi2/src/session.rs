@@ -43,7 +43,7 @@ impl InitializedProcess {
         Ok(session)
     }
 
-    /// Makes a request and waits for its response. Returns an error if the response is not a success.
+    /// Makes a request and returns the response. Returns an error if the request was not successful.
     pub(crate) fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,

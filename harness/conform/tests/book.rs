@@ -173,7 +173,7 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
         let shown: Vec<String> = shown.iter().map(|line| comparable(line)).collect();
         let lines: Vec<String> = printed.lines().map(comparable).collect();
         if !fits(&shown, &lines) {
-            return Err(format!("$ {command}\nprints\n{printed}\nand is shown with\n{}", shown.join("\n")));
+            return Err(format!("$ {command}\nprints\n{printed}\nbut the page shows\n{}", shown.join("\n")));
         }
     }
     Ok(())

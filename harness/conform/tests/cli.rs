@@ -556,7 +556,7 @@ fn runs_in_memory_are_deterministic() {
     };
     let (one, two) = (log("-j1"), log("-j2"));
     let differ = one.lines().zip(two.lines()).find(|(one, two)| one != two);
-    assert!(one == two, "the logs in memory differ: {differ:?}");
+    assert!(one == two, "the logs of two runs in memory differ: {differ:?}");
 }
 
 #[test]

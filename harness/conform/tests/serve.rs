@@ -454,7 +454,7 @@ fn port_accepts_each_process_once() {
         ["cmd=set size=1", "cmd=set rank=0", "cmd=set debug=0"]
     );
     assert!(messages.ends_with("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"), "{messages}");
-    assert_eq!(receive(&mut connect("cmd=initack pmiid=0\n"), 1), "", "the process is already connected");
+    assert_eq!(receive(&mut connect("cmd=initack pmiid=0\n"), 1), "", "a process must not connect twice");
     process.write_all(b"cmd=finalize\n").unwrap();
     assert_eq!(receive(&mut process, 1), "cmd=finalize_ack rc=0\n");
     drop((silent, half, job.stdin.take()));

@@ -145,7 +145,7 @@ fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialec
             && (is_table || Scenario::split_row(&s.name).1 == row)
     };
     let Some(scenario) = suite.scenarios.iter().find(spelled) else {
-        anyhow::bail!("{}: not played in {dialect}; its head lists its dialects", found.name);
+        anyhow::bail!("{}: not played in {dialect}; the head of the scenario lists its dialects", found.name);
     };
     let mut text = format!("{}\n\n{}", scenario.name, pmi_scenario::print(scenario));
     let mut used = pmi_scenario::visit::fragments(&scenario.body);

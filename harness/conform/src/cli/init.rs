@@ -62,7 +62,11 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
             examined.profile.as_deref(),
             &examined.next_command,
         ))?;
-        anyhow::ensure!(!examined.examination.is_fit(), "--server {}: already a profile", args.server);
+        anyhow::ensure!(
+            !examined.examination.is_fit(),
+            "--server {}: names a profile; name a command, for which init writes a profile",
+            args.server
+        );
         return Ok(CANNOT_JUDGE);
     };
     let mut words = words("");

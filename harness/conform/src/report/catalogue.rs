@@ -24,13 +24,13 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "pmi-port.",
         "requirements/pmi-port.md",
         "PMI_PORT",
-        "The way in which a process connects to PMI_PORT. No specification describes it.",
+        "Processes can connect to the address in PMI_PORT. No specification describes the handshake.",
     ),
     (
         "singleton.",
         "requirements/singleton.md",
         "Singleton init",
-        "The way in which a process that was started without a process manager starts one itself. No specification describes it.",
+        "A process that was started without a process manager can start one. No specification describes how.",
     ),
     (
         "mpich-1.2.",

@@ -339,7 +339,7 @@ impl Comparison {
         if !self.uncertain.is_empty() {
             writeln!(
                 out,
-                "\nmay be chance, given the number of attempts (--repeat {ENOUGH_ATTEMPTS} in both runs distinguishes it from change):"
+                "\nmay be chance, given the number of attempts (use --repeat {ENOUGH_ATTEMPTS} in both runs to distinguish chance from change):"
             )?;
         }
         for Uncertain { scenario, requirement, before, after } in &self.uncertain {

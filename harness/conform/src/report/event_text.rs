@@ -194,7 +194,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 None,
                 EventDirection::None,
-                format!("outlived the launcher; no longer recorded: rank {}", procs.join(", ")),
+                format!("no longer recorded, because the launcher has ended: rank {}", procs.join(", ")),
             )
         }
         EventKind::StillRunning { procs, proof } => {
@@ -202,7 +202,10 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 None,
                 EventDirection::None,
-                format!("still running, so the harness terminates rank {} ({proof})", procs.join(", ")),
+                format!(
+                    "the harness terminates the processes that are still running: rank {} ({proof})",
+                    procs.join(", ")
+                ),
             )
         }
         EventKind::JobKeepsRunning { procs, names, .. } => {
@@ -279,7 +282,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
         }
         EventKind::StartsFewerRanks { ranks } => {
             let ranks = text::count(*ranks as usize, "rank");
-            without_bytes(None, EventDirection::None, format!("the same command started {ranks}"))
+            without_bytes(None, EventDirection::None, format!("the same command can start {ranks}"))
         }
         EventKind::JobExited { exit } => {
             without_bytes(None, EventDirection::None, format!("launcher: {exit}"))

@@ -69,12 +69,13 @@ enum ChangeKind {
 }
 
 impl ChangeKind {
-    fn label(self) -> &'static str {
+    /// Returns the text before and after the name of the version.
+    fn label(self) -> (&'static str, &'static str) {
         match self {
-            Self::Introduced => "introduced in",
-            Self::Fixed => "fixed in",
-            Self::FirstSeen => "first seen in (those scenarios ended earlier in the previous version)",
-            Self::NoLongerReached => "no longer seen in (those scenarios end earlier in this version)",
+            Self::Introduced => ("introduced in", ""),
+            Self::Fixed => ("fixed in", ""),
+            Self::FirstSeen => ("first seen in", " (these scenarios ended earlier in the previous version)"),
+            Self::NoLongerReached => ("no longer seen in", " (these scenarios end earlier in this version)"),
         }
     }
 }
@@ -227,7 +228,8 @@ impl VersionHistory {
         for turns in shown.chunk_by(|a, b| (a.version, a.change) == (b.version, b.change)) {
             let (version, becomes) = (turns[0].version, turns[0].change);
             let name = &self.versions[version].name;
-            writeln!(out, "\n{} {}  {name}", becomes.label(), version + 1)?;
+            let (label, note) = becomes.label();
+            writeln!(out, "\n{label} {}  {name}{note}", version + 1)?;
             for turn in turns {
                 let label = tally::severity(turn.severity);
                 let of = text::count(turn.scenarios.len(), "scenario");
@@ -246,7 +248,7 @@ impl VersionHistory {
             }
         }
         if !self.intermittent.is_empty() {
-            writeln!(out, "\nintermittent, or too few runs to name a version")?;
+            writeln!(out, "\nintermittent, or in too few runs to name a version")?;
         }
         for IntermittentFinding { requirement, scenario, seen, frequency } in &self.intermittent {
             let of = |frequency: &Option<(u32, u32)>| match frequency {

@@ -258,7 +258,10 @@ fn page_escapes_content_and_loads_nothing() {
     assert_eq!(page.matches("<script").count(), 1, "our own");
     assert!(!page.contains("onload=\"") && !page.contains("alert('"));
     assert!(page.contains("kvsname=&lt;script&gt;alert"), "the chart shows the name");
-    assert!(page.contains("content=\"default-src 'none'; "), "unescaped content cannot fetch anything");
+    assert!(
+        page.contains("content=\"default-src 'none'; "),
+        "the policy must keep unescaped content from loading anything"
+    );
     for fetched in ["src=", "@import", "url(", "rel=\"stylesheet", "srcset", "<iframe", "<object", "fetch("] {
         assert!(!page.contains(fetched), "{fetched}");
     }
@@ -298,7 +301,7 @@ fn page_of_many_failures_stays_small() {
     assert!(page.len() < 5_000_000, "{} bytes", page.len());
     assert!(page.contains("The chart is left out to keep the page small"));
     assert!(page.contains("findings left out to keep the page small"));
-    assert!(page.contains("scenario:many&#x2f;999"), "the table contains all scenarios");
+    assert!(page.contains("scenario:many&#x2f;999"), "the table must contain all scenarios");
 }
 
 #[rstest]
@@ -874,7 +877,7 @@ fn code_quality_has_one_issue_per_cause() {
         (&"Cargo.toml".into(), &serde_json::json!([]))
     );
     let again = of_cause(document(["rank 3 is late", "rank 4 is late", "rank 5 is late"]));
-    assert_eq!(issue["fingerprint"], again["fingerprint"], "the fingerprint does not depend on ranks");
+    assert_eq!(issue["fingerprint"], again["fingerprint"], "the fingerprint must not depend on ranks");
 }
 
 /// Reports with a file and a line point to the entry of the deviation. The fingerprint of the result does not change when the entry moves.

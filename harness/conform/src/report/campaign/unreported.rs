@@ -29,7 +29,7 @@ impl fmt::Display for UnreportedReason {
                     times(u64::from(*seen))
                 )
             }
-            Self::Unexamined => write!(f, "not examined: the campaign had ended"),
+            Self::Unexamined => write!(f, "not examined: the campaign ended first"),
         }
     }
 }

@@ -54,7 +54,7 @@ fn chart_shows_rank_leaving_barrier_early() {
     assert_eq!(
         chart.waits,
         [BarrierWait { lane: 0, from: 2, to: Some(3) }, BarrierWait { lane: 1, from: 4, to: None }],
-        "a command within a value is not a barrier"
+        "a command within a value must not count as a barrier"
     );
     insta::assert_snapshot!(drawn(&chart));
 }
@@ -90,7 +90,7 @@ fn chart_limits_lanes_and_rows() {
     let chart = Chart::of_events(&events, 0, &result);
     assert!(
         chart.lanes.contains(&"rank 4000".to_owned()),
-        "a process with a finding has a lane: {:?}",
+        "a process with a finding must have a lane: {:?}",
         chart.lanes
     );
     assert!(chart.rows.len() <= MAX_ROWS + 2 && chart.lanes.len() == MAX_LANES + 1);

@@ -149,7 +149,7 @@ impl<'a> ScenarioFindings<'a> {
         is_timed && (0..self.times[id]).map(of_this).product::<f64>() >= MAX_CHANCE
     }
 
-    /// Returns whether each requirement with findings in both results has only notes in both, or in neither.
+    /// Returns whether the results agree on severity: each requirement with findings in both is broken in both, or has only notes in both.
     fn has_same_severity(&self, other: &Self) -> bool {
         let mut both = self.times.keys().filter(|id| other.times.contains_key(*id));
         both.all(|id| self.broken.contains(id) == other.broken.contains(id))

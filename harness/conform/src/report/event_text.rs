@@ -4,7 +4,7 @@ use super::text;
 use pmi_judge::event::{Bytes, Event, EventKind, Exit, JobTermination, SilenceProof};
 use pmi_wire::Proc;
 
-/// Maximum number of bytes of an event that are shown.
+/// Maximum number of bytes shown of an event.
 pub(super) const MAX_EVENT_BYTES: usize = 120;
 
 fn ended(exit: Option<Exit>) -> String {

@@ -32,7 +32,7 @@ const MAX_INDEXED_CAUSES: usize = 20;
 const MAX_OTHER_SCENARIOS: usize = 50;
 /// Maximum number of rows of a table.
 const MAX_ROWS: usize = 5000;
-/// Approximate maximum size of all findings, in bytes. With the tables, a page stays below five million bytes.
+/// Approximate maximum size of all findings, in bytes. Together with the tables, a page stays below five million bytes.
 const MAX_FINDINGS_BYTES: usize = 3_500_000;
 /// Approximate size of a finding without its text, in bytes.
 const FINDING_BYTES: usize = 1800;

@@ -171,7 +171,7 @@ pub(crate) enum LogPart<'a> {
 /// The beginning of an event's line as [`LogWriter`] writes it.
 const EVENT_PREFIX: &[u8] = br#"{"type":"event","#;
 
-/// The written form of [`LogLine::Event`].
+/// The line of an event, as [`LogWriter::event`] writes it.
 #[derive(Serialize)]
 struct WrittenEvent<'a> {
     #[serde(rename = "type")]

@@ -197,7 +197,7 @@ fn other(id: &str, message: &str, places: Vec<Value>, fingerprint: &str) -> Valu
 
 /// The files of the user's repository, which results may name as their location. Embedded scenarios are not files of the repository.
 pub(super) struct UserFiles {
-    /// The location of results whose own file does not exist in the repository, because GitHub rejects results without a location.
+    /// The location of results whose own file does not exist in the repository. GitHub rejects results without a location.
     fallback: Option<String>,
 }
 

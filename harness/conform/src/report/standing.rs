@@ -9,8 +9,8 @@ use pmi_judge::Severity;
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 use pmi_scenario::requirement::Catalogue;
 
-/// The standing of an implementation with respect to a requirement. The worst comes first: a pass in one scenario does not offset a finding
-/// in a different scenario.
+/// The standing of an implementation with respect to a requirement. The worst standing comes first and is the one that counts: a pass in
+/// one scenario does not offset a finding in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Status {

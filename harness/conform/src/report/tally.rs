@@ -185,7 +185,7 @@ pub(super) fn meaning(run: &Run) -> String {
 pub(super) struct RequirementTally<'a> {
     pub(super) requirement: &'a str,
     pub(super) severity: Severity,
-    /// Number of scenarios in which valid input reaches the finding. They are the first in `scenarios`.
+    /// Number of scenarios in which valid input reaches the finding. These scenarios come first in `scenarios`.
     valid_input_count: usize,
     /// True if the scenarios passed when they were played again.
     pub(super) is_flaky: bool,

@@ -81,7 +81,7 @@ pub(crate) struct Terminal<W> {
     shown: HashMap<String, HashSet<(String, bool)>>,
     /// Number of red scenarios whose findings had all been shown before.
     again: usize,
-    /// The reasons for unjudged scenarios that were printed.
+    /// The printed reasons why scenarios could not be judged.
     unjudged: HashSet<String>,
     /// True after the index was printed.
     indexed: bool,

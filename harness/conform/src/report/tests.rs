@@ -973,7 +973,8 @@ fn page_made_from_a_log_shows_all_events() {
     assert!(with.contains("From the first event on") && with.contains(key), "{with}");
 }
 
-/// A few scenarios may report a general cause as a violation of the requirement that they test. Users record deviations by requirement.
+/// A few scenarios may report a general cause as a violation of the requirement that they test. The index lists these requirements too,
+/// because users record deviations by requirement.
 #[test]
 fn index_lists_special_requirements_of_a_cause() {
     let asks = || Event::new(1, EventKind::ToServer { proc: proc(0, 1), bytes: bytes("cmd=get key=a\n") });

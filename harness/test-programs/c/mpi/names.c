@@ -38,7 +38,7 @@ int main(int argc, char **argv)
     MPI_Bcast(port, sizeof port, MPI_CHAR, 0, MPI_COMM_WORLD);
 
     check(MPI_Lookup_name(service, MPI_INFO_NULL, found) == MPI_SUCCESS, "published but not found");
-    /* Port names contain = and $, and must be returned unchanged. (Blanks are not tested, because a blank ends a PMI-1 value.) */
+    /* Port names contain = and $, and must be returned unchanged. (Spaces are not tested, because a space ends a PMI-1 value.) */
     check(strcmp(port, found) == 0, "found, but with a different port");
     printf("names: rank %d found the port\n", rank);
     fflush(stdout);

@@ -10,7 +10,7 @@
 #define CHILDREN 2
 #define TAG 7
 
-/* The argument contains a blank, and must still reach the child as a single argument. */
+/* The argument contains a space, and must still reach the child as a single argument. */
 static char argument[] = "said by the parent";
 
 static void check(int ok, const char *what)

@@ -49,8 +49,8 @@ Exit codes:
 
 const DOCTOR_HELP: &str = "\
 Runs a few short jobs. They show whether the implementation starts, connects, negotiates a version and completes a session, whether it \
-supports several nodes, spawn and names, and how silence can be proved. With --versions, prints the response to each offered version of \
-PMI instead, or what a program or library does after each response.
+supports several nodes, spawn and names, and how the runner can detect that no response will come. With --versions, prints the response \
+to each offered version of PMI instead, or what a program or library does after each response.
 
 Exit codes:
   0    the implementation can be tested (--versions: the table is printed)
@@ -60,9 +60,9 @@ Exit codes:
 
 const BISECT_HELP: &str = "\
 Compares neighbouring versions as `report compare` does. A finding that a version has but the previous version lacks was introduced in that \
-version; a finding that only the previous version has was fixed in that version. Scenarios that were not judged on both versions and recorded \
-deviations do not count. A scenario in which versions differ is played again on each version (--repeat), so that no version is blamed for \
-an intermittent failure; the frequency of each such failure is printed.
+version; a finding that only the previous version has was fixed in that version. Recorded deviations do not count, and neither do scenarios \
+that could not be judged on one of the two versions. A scenario in which versions differ is played again on each version (--repeat), so that \
+no version is blamed for an intermittent failure; the frequency of each such failure is printed.
 
 Exit codes:
   0    no version introduced a finding that is more than a note
@@ -354,7 +354,7 @@ pub(super) struct Play {
     /// How processes connect: fd, port (PMI_PORT) or singleton
     #[arg(long, value_name = "WAY", default_value = "fd", hide_possible_values = true, conflicts_with = "memory", help_heading = IUT, hide_short_help = true)]
     pub(super) connection: ConnectionMethodArg,
-    /// Control protocol of a bare hydra_pmi_proxy [default: by its version]
+    /// Control protocol of a bare hydra_pmi_proxy [default: detected]
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = IUT, hide_short_help = true)]
     pub(super) family: Option<Family>,
     /// Optional operations that must be supported
@@ -375,7 +375,7 @@ pub(super) struct Play {
     /// Accept ranks on other machines: ADDRESS[:PORT[-PORT]]
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["memory", "client", "library"], help_heading = IUT, hide_short_help = true)]
     pub(super) listen: Option<String>,
-    /// Path of the agent on those machines [default: next to this command]
+    /// Path of the agent on remote machines [default: next to this command]
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = IUT, hide_short_help = true)]
     pub(super) agent: Option<PathBuf>,
     /// Test the in-memory reference server, without processes
@@ -458,7 +458,7 @@ pub(super) struct Doctor {
     /// Operations that the process manager lacks; they are not probed
     #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', requires = "server", conflicts_with = "library", value_parser = PROBED_OPERATIONS)]
     pub(super) lacks: Vec<String>,
-    /// Control protocol of a bare hydra_pmi_proxy [default: by its version]
+    /// Control protocol of a bare hydra_pmi_proxy [default: detected]
     #[arg(long, value_name = "VERSION", requires = "server")]
     pub(super) family: Option<Family>,
     /// Program that uses PMI
@@ -536,7 +536,7 @@ pub(super) struct Serve {
     /// Command that starts a process on a host: 'ssh {host} {command}'; {command} is one word for the remote shell
     #[arg(long, value_name = "CMD", requires = "hosts")]
     pub(super) launch: Option<String>,
-    /// Address at which those hosts reach this machine
+    /// Address at which the hosts reach this machine
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", requires = "hosts")]
     pub(super) listen: std::net::IpAddr,
     /// Serve a process that is already running and listens on this port, like mpiexec -pmi_args
@@ -632,7 +632,7 @@ pub(super) struct HydraUpstream {
 
 #[derive(Args)]
 pub(super) struct Coverage {
-    /// Log of a run to count (NDJSON) [default: a run of the reference in memory]
+    /// Log of a run to evaluate (NDJSON) [default: a run of the reference in memory]
     #[arg(long, value_name = "LOG")]
     pub(super) log: Vec<PathBuf>,
     /// Fail if a MUST is neither tested nor excluded, if no fault shows that a requirement is tested, or if an empty cell of the input space is unexplained
@@ -696,11 +696,11 @@ pub(super) struct Fuzz {
     /// PMI library, with generated calls and unusual and invalid responses
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "differential", "has", "lacks"], help_heading = IUT)]
     pub(super) library: Option<PathBuf>,
-    /// Protocol of the sessions: pmi-1.1, pmi-2, or all, one for each session [default: pmi-1.1 for a server, the offered one for a
-    /// program, the APIs of a library]
+    /// Protocol of the sessions: pmi-1.1, pmi-2, or all (each session uses one) [default: pmi-1.1 for a server, the one that a
+    /// program offers, all APIs of a library]
     #[arg(long, value_name = "DIALECT", help_heading = IUT, value_parser = dialects(), hide_possible_values = true)]
     pub(super) dialect: Option<String>,
-    /// Control protocol of a bare hydra_pmi_proxy [default: by its version]
+    /// Control protocol of a bare hydra_pmi_proxy [default: detected]
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = IUT)]
     pub(super) family: Option<Family>,
     /// How processes connect: fd, or port (PMI_PORT)
@@ -709,7 +709,7 @@ pub(super) struct Fuzz {
     /// Accept connections that ranks on other machines relay: ADDRESS[:PORT[-PORT]]
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["client", "library"], help_heading = IUT)]
     pub(super) listen: Option<String>,
-    /// Path of the agent on those machines [default: next to this command]
+    /// Path of the agent on remote machines [default: next to this command]
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = IUT)]
     pub(super) agent: Option<PathBuf>,
     /// Optional operations to use [default: those that a probe finds]
@@ -873,7 +873,7 @@ pub(super) struct Bisect {
     /// Logs of earlier runs, the oldest version first; NAME=FILE names the version
     #[arg(value_name = "[NAME=]LOG", conflicts_with = "server")]
     pub(super) logs: Vec<String>,
-    /// Version of the process manager, as for a test; the oldest first, each with its own option
+    /// Version of the process manager, as for a test; repeat the option for each version, the oldest first
     #[arg(long, value_name = "CMD", required_unless_present = "logs")]
     pub(super) server: Vec<String>,
     /// Only scenarios whose name contains or (with *) matches this
@@ -936,7 +936,7 @@ pub(super) struct Measure {
     /// Instead, run a soak test for this time: make requests with the largest number of ranks, check the history, and sample memory and descriptors
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["rounds", "budget"])]
     pub(super) soak: Option<std::time::Duration>,
-    /// Requests of a soak test, distributed evenly over its time
+    /// Requests of a soak test, distributed evenly over its duration
     #[arg(long, value_name = "N", default_value = "100000", requires = "soak", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) requests: u64,
     /// Longest allowed time of a phase, as in `barrier=0.05`; exit with 1 if the phase takes longer

@@ -59,10 +59,10 @@ Exit codes:
   3    a proxy was started with the wrong control protocol (--versions: no valid offer or response)";
 
 const BISECT_HELP: &str = "\
-Compares neighbouring versions as `report compare` does. A finding that a version has but the previous version lacks was introduced in that \
-version; a finding that only the previous version has was fixed in that version. Recorded deviations do not count, and neither do scenarios \
-that could not be judged on one of the two versions. A scenario in which versions differ is played again on each version (--repeat), so that \
-no version is blamed for an intermittent failure; the frequency of each such failure is printed.
+Compares neighbouring versions as `report compare` does. A finding that a version has but the previous version lacks was introduced in \
+that version; a finding that only the previous version has was fixed in that version. Recorded deviations do not count, and neither do \
+scenarios that could not be judged on one of the two versions. A scenario in which versions differ is played again on each version \
+(--repeat), so that no version is blamed for an intermittent failure; the frequency of each such failure is printed.
 
 Exit codes:
   0    no version introduced a finding that is more than a note

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use pmi_test_programs::peers;
 use tempfile::TempDir;
 
-/// Prefix of links from our pages to files in the repository.
+/// Prefixes of links from our pages to files in the repository.
 const REPOSITORY: [&str; 2] = [
     "https://github.com/pmi-conform/pmi-conform/blob/main/",
     "https://github.com/pmi-conform/pmi-conform/tree/main/",
@@ -23,7 +23,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Returns all files below a folder whose names have this ending, sorted.
+/// Returns the paths below a folder that end with `end`, sorted.
 fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -38,7 +38,7 @@ fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns README and the stored pages of the book.
+/// Returns the README and the stored pages of the book.
 fn pages() -> Vec<PathBuf> {
     let generated = ["docs/src/requirements", "docs/src/errata.md"].map(|name| root().join(name));
     let mut pages = files(&root().join("docs/src"), ".md");

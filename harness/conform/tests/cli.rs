@@ -619,7 +619,6 @@ fn schema_names_every_line_kind() {
     }
 }
 
-/// The text uses the terms of RFC 13 and of the PMI-2 draft.
 #[test]
 fn explains_an_operation_in_each_protocol() {
     for word in ["put", "kvs-put", "put_result", "PMI2_KVS_Put"] {
@@ -977,7 +976,7 @@ fn judges_pmi2_only_on_request() {
         ),
         (&first_only, &["--dialect", "pmi-2"], 1, "FAIL pmi2.common.version"),
     ] {
-        // A pattern that matches no played scenario is rejected.
+        // A pattern that matches no played scenario is rejected, so each case names only the scenarios that it plays.
         let filters = match options {
             [] => &["-f", "=group/facts[appnum]"][..],
             [_, "pmi-2", ..] => &["-f", "=pmi2/init/fullinit"],

@@ -46,7 +46,7 @@ fn faulty(fault: &str) -> String {
     format!("{FAULTY_PROGRAM} {fault}")
 }
 
-/// The program without a fault passes every scenario.
+/// The result of the program without a fault, which passes every scenario.
 static CLEAN: LazyLock<Found> = LazyLock::new(|| judge(&faulty(""), "20", &[]));
 
 /// Returns filters that select one row of each file, or, in a product, one for each row of the product's table. The other rows differ only
@@ -232,7 +232,7 @@ fn faulty_pmi2(fault: &str) -> String {
     format!("{FAULTY_PMI2_PROGRAM} {fault}")
 }
 
-/// The PMI-2 program without a fault passes every scenario.
+/// The result of the PMI-2 program without a fault, which passes every scenario.
 static CLEAN_PMI2: LazyLock<Found> = LazyLock::new(|| judge(&faulty_pmi2(""), "20", &[]));
 
 #[test]
@@ -420,13 +420,13 @@ fn program_need_not_start_a_process_manager() {
 }
 
 /// A program that sends nothing may not speak PMI at all, so its failure to exit is reported, but not as a finding. The runner waits for as
-/// long as the user requests, and the report names the option.
+/// long as `--start-timeout` allows.
 #[test]
 fn silent_program_is_not_judged() {
     let found =
         judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/runs[ends-well]"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
-    // The limit is longer on a busy machine.
+    // The message continues with the time limit, which is longer on a busy machine.
     let expected =
         "no process sent a message to the process manager (rank 0 did not end: nothing sent or printed for ";
     assert!(found.ran.out.contains(expected), "{}", found.ran.out);

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// Returns the state of each step, and whether the implementation can be judged.
+/// Returns the exit status of `doctor`, the name, state and text of each step, and the whole report.
 fn examined(args: &[&str]) -> (i32, Vec<(String, String, String)>, Value) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["doctor", "--json"], args].concat());

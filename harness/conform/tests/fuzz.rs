@@ -17,7 +17,8 @@ fn faulty_manager(fault: &str) -> String {
     format!("{FAULTY_MANAGER} {fault} {{ranks}} {{agent}}")
 }
 
-/// Returns the command that starts the reference with these options, which add a rare fault.
+/// Returns the command that starts the reference with a rare fault. `options` contains the name of the fault, and may contain further
+/// options.
 fn rarely_faulty(options: &str) -> String {
     format!("{CONFORM} serve --fault {options} --nodes {{nodes}} -n {{ranks}} -- {{agent}}")
 }
@@ -68,7 +69,7 @@ fn names(found: &[PathBuf]) -> Vec<String> {
     found.iter().map(|p| p.file_name().unwrap().to_string_lossy().into_owned()).collect()
 }
 
-/// The rare fault never occurs in the first job of the reference.
+/// The rare fault never occurs in the first job of a server. Without a state file, every job is the first one.
 #[rstest]
 #[case("pmi-1.1")]
 #[case("pmi-2")]
@@ -512,7 +513,7 @@ fn finds_nothing_in_the_reference_server() {
     assert!(count("jobs") > count("sessions") && count("processes") > count("jobs"), "{report}");
     assert_eq!(read("r.sarif")["runs"][0]["results"], serde_json::json!([]));
     let junit = fs::read_to_string(folder.path().join("r.xml")).unwrap();
-    // An unconfirmed finding is skipped.
+    // An unconfirmed finding is a skipped test case.
     let cases = 1 + junit.matches("<skipped").count();
     let tests = format!("tests=\"{cases}\"");
     assert!(junit.contains(&tests) && junit.contains("name=\"the campaign\""), "{junit}");

@@ -15,7 +15,7 @@ fn hostile(mode: &str) -> String {
     format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}")
 }
 
-/// Returns a command that runs some lines of shell and then the reference process manager.
+/// Returns a command that runs shell commands and then the reference process manager.
 fn after(shell: &str) -> String {
     format!("sh -c '{shell} exec {CONFORM} serve -n {{ranks}} -- {{agent}}'")
 }

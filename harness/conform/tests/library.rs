@@ -89,7 +89,7 @@ fn own(dialect: Dialect) -> &'static Path {
     &OWN[usize::from(dialect == Dialect::Pmi2)]
 }
 
-/// Returns all library scenarios of a dialect, except those that need a library which works without a process manager, as ours do not.
+/// Returns all library scenarios of a dialect, except those for libraries that work without a process manager. Our libraries need one.
 fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
     suite
         .testing(ImplementationKind::Library)
@@ -420,7 +420,7 @@ fn singletons_under_a_manager_are_not_judged(
     assert!(out.status.code() == Some(1) && text.contains(evidence), "{text}");
 }
 
-/// `--server` already names the process manager, so the advice is the option that makes it offer the wire protocol.
+/// `--server` already names the process manager, so the advice names the option with which the process manager offers the wire protocol.
 #[test]
 fn suggests_the_option_that_avoids_singletons() {
     let folder = tempfile::tempdir().unwrap();
@@ -661,7 +661,8 @@ fn c_program_runs_under_serve() {
     );
 }
 
-/// Judges a program with our own libraries. Returns the exit status, and the scenarios that are not green with their cited requirements.
+/// Judges a program with our own libraries. Returns the exit status, and each scenario that is not green, with the requirements that its
+/// findings cite.
 fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<String>) {
     LazyLock::force(&OWN);
     let log = folder().join(format!("{name}.ndjson"));

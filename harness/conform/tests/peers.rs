@@ -1,6 +1,6 @@
 //! Tests of real process managers. Each is judged twice with its recorded deviations.
 //!
-//! `ci/install-peers DIR` installs them, `PMI_CONFORM_PEERS=DIR cargo test -- --ignored` judges them.
+//! `ci/install-peers DIR` installs them, and `PMI_CONFORM_PEERS=DIR cargo test -- --ignored` judges them.
 
 mod common;
 

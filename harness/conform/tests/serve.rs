@@ -268,7 +268,7 @@ fn reports_spawn_of_a_missing_program() {
     assert_eq!(status, 0);
 }
 
-/// Returns the processes whose numbers a script wrote into the folder.
+/// Returns the processes whose ids a script wrote into the folder.
 fn pids(dir: &Path, n: usize) -> Vec<Pid> {
     let start = Instant::now();
     loop {
@@ -332,7 +332,7 @@ mod mpi {
         for name in ["mpich-4.3.2", "mpich-5.0.2"] {
             compilers.push((peers().join(name).join("bin/mpicc"), true));
         }
-        // With Debian's library (4.0.2, ch4:ucx), the client fails under any process manager.
+        // Debian's library (4.0.2, ch4:ucx) refuses to spawn under any process manager.
         compilers.push(("/usr/bin/mpicc.mpich".into(), false));
         compilers.retain(|(mpicc, _)| mpicc.exists());
         assert!(!compilers.is_empty(), "no mpicc");

@@ -478,7 +478,7 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     for finding in &folders {
         let (found, case) = store::read(finding)?;
         if found.needs_earlier_job {
-            // This finding needs an earlier job in the same session, but a scenario is a single job.
+            // This finding needs an earlier job, but a scenario is a single job.
             left_out += 1;
             continue;
         }

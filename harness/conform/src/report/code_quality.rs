@@ -27,7 +27,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let mut issues: Vec<Value> = Vec::new();
     let mut add = |check: &str, text: &str, fingerprint: &str, severity: &str, places: &[(&str, usize)]| {
         let place = |(path, line): (&str, usize)| json!({ "path": text::clean(path), "lines": { "begin": line.max(1) } });
-        // GitLab requires a location, so a file that is not in the user's repository is named if there is no other.
+        // GitLab requires a location, so the file is named even if it is not in the user's repository.
         let located = places.iter().map(|&(path, line)| files.locate(path, line).unwrap_or((path, line)));
         let mut places: Vec<_> = located.collect();
         places.dedup();

@@ -71,7 +71,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     if more > 0 {
         writeln!(out, "::notice title=pmi-conform::{more} more are in the reports")?;
     }
-    // At the beginning of a line, the text could be interpreted as a command.
+    // The title comes first, because text at the beginning of a line could be interpreted as a command.
     writeln!(out, "{}: {}", run.title(), tally::meaning(run))
 }
 

@@ -554,7 +554,7 @@ fn link(requirement: &Requirement) -> String {
         return String::new();
     }
     let heading = requirement.section.rsplit(" / ").next().unwrap_or_default();
-    // Two sections have this heading, so the anchor of the second one differs.
+    // Two sections have this heading, so the heading does not determine the anchor.
     if heading == "Local Process Group Information" {
         return RFC13.to_owned();
     }

@@ -145,7 +145,7 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: KeptEvents) -> Resu
                 dropped => *left_out.entry(scenario.to_owned()).or_default() += dropped,
             }
         }
-        // A result comes after its events. Dropping them here means that a long run never holds all events at once.
+        // A result comes after its events, so the events can be dropped here, and a long run never holds all events at once.
         LogPart::Result(result)
             if keep == KeptEvents::FirstAndLastOfFindings && result.findings.is_empty() =>
         {

@@ -123,7 +123,7 @@ pub(crate) enum SpecError {
     /// The file is missing after `FORMAT=`.
     #[error("no file after `{0}=`: name a file, or leave out the `=` to write to standard output")]
     File(String),
-    /// The format is a folder, but no folder is given.
+    /// The report consists of several files, but no folder is given.
     #[error("`python` writes a folder of programs: name it, as in python=DIR")]
     Folder,
 }

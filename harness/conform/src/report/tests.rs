@@ -83,7 +83,7 @@ fn events() -> Vec<Event> {
     times.map(|(seq, kind)| Event { time_us: seq * 10, ..Event::new(seq, kind) }).collect()
 }
 
-/// A run with a scenario of every verdict, with deviations and hostile text.
+/// Returns a run with a scenario of every verdict, with deviations and hostile text.
 pub(super) fn run() -> Run {
     let mut failed = result("get/value", Verdict::Fail);
     failed.findings = vec![

@@ -237,7 +237,8 @@ fn init_writes_valid_files_and_never_overwrites() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("1 known") && ran.out.contains("1 not applicable"), "{}", ran.out);
 
-    // The CI files are the same as in the sample repository, except for the name of the profile and the filters.
+    // The lines of the CI files that contain these keys are the same as in the sample repository, except for the name of the profile and
+    // the filters.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/example");
     for (ours, sample, keys) in [
         (

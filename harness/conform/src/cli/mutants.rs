@@ -97,7 +97,7 @@ struct FaultLine<'a> {
     name: String,
     about: &'a str,
     breaks: &'a [&'static str],
-    /// True if a finding cites a requirement.
+    /// If the fault was not killed: true if a finding cites a different requirement.
     is_cited: bool,
     /// If the fault was killed: the first cited requirement, and the contents of the column `cited by`.
     killed: Option<(&'a str, String)>,
@@ -263,7 +263,7 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
     };
     let (killed, lawful) = (matrix.run(&faults), matrix.run(&variations));
     let status = u8::from(killed.iter().chain(&lawful).any(|result| !result.is_right()));
-    // Requirements without a fault are only known if all faults were played.
+    // Requirements without a fault are known only if all faults were played.
     let without_fault = if args.filter.is_empty() { matrix.without_fault(&killed) } else { Vec::new() };
     if args.json {
         print(&format!(
@@ -304,7 +304,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let mut matrix = run(&suite, &faults, &variations, args.json, jobs);
     let mut clients = client::run(&suite, &client_faults, &client_variations);
     if !args.filter.is_empty() {
-        // Requirements without a fault are only known if all faults were played.
+        // Requirements without a fault are known only if all faults were played.
         matrix.requirements_without_fault.clear();
         clients.requirements_without_fault.clear();
     }

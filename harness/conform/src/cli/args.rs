@@ -882,7 +882,7 @@ pub(super) struct Bisect {
     /// Only scenarios that test this requirement
     #[arg(long, value_name = "ID", conflicts_with = "logs")]
     pub(super) requirement: Vec<String>,
-    /// Replay each scenario in which versions differ N times on each version, to distinguish change from chance
+    /// Replay each scenario with differing results N times on each version, to distinguish change from chance
     #[arg(long, value_name = "N", default_value_t = 25, conflicts_with = "logs", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
     /// Protocol

@@ -49,7 +49,7 @@ fn int(number: u64) -> Result<c_int, Code> {
     c_int::try_from(number).map_err(|_| Code::Fail)
 }
 
-/// Checks that `kvsname` is the name of the group's keyval space. Otherwise, returns the error `otherwise`, because RFC 13 does not give
+/// Checks that `kvsname` is the name of the group's keyval space. If it is not, returns the error `otherwise`, because RFC 13 does not give
 /// PMI_ERR_INVALID_KVS a value.
 ///
 /// # Safety

@@ -150,7 +150,7 @@ fn run() -> Result<()> {
             let mut writer = this.socket.try_clone()?;
             writer.set_write_timeout(Some(Duration::from_millis(500)))?;
             let line = b"cmd=get_my_kvsname\n";
-            // Send requests until the server stops reading.
+            // Sends requests until the server stops reading.
             let sent = (0..n).take_while(|_| matches!(writer.write(line), Ok(n) if n == line.len())).count();
             println!("{}", if sent < n as usize { "held back" } else { "all taken" });
             let mut lines = 0;

@@ -332,7 +332,7 @@ pub(super) fn succeeded(answer: &Tuples) -> bool {
         None => !is_selected("wants-rc"),
         Some(rc) if is_selected("compares-rc-as-text") => rc == "0",
         Some(rc) if is_selected("knows-minus-one-only") => rc != "-1",
-        // An exit status has only eight bits.
+        // With this fault, only the lowest eight bits count, as in an exit status.
         Some(rc) if is_selected("rc-of-a-byte") => rc.parse::<i64>().is_ok_and(|rc| rc & 0xff == 0),
         Some(rc) => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is not a number")) == 0,
     }

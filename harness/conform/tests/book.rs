@@ -68,7 +68,6 @@ fn text(page: &Path) -> String {
     whole
 }
 
-/// A fenced block of a page.
 struct Block {
     line: usize,
     info: String,
@@ -313,7 +312,6 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// Returns the anchors of a page.
 fn anchors(page: &Path) -> BTreeSet<String> {
     let mut inside = false;
     let mut found = BTreeSet::new();
@@ -327,7 +325,6 @@ fn anchors(page: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Returns the targets of the links in a Markdown document.
 fn links(text: &str) -> Vec<String> {
     let prose: String = {
         let mut inside = false;

@@ -38,12 +38,10 @@ use joined
 use finalized
 ";
 
-/// Returns the root of the repository.
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Creates a temporary folder with these files.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for (name, text) in files {
@@ -518,7 +516,6 @@ fn writes_reports_in_several_formats() {
     assert!(ran.err.contains("1 failed"), "{}", ran.err);
 }
 
-/// Removes the values that vary between runs.
 fn timeless(value: &mut Value) {
     match value {
         Value::Object(map) => {

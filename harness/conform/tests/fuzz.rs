@@ -23,7 +23,6 @@ fn rarely_faulty(options: &str) -> String {
     format!("{CONFORM} serve --fault {options} --nodes {{nodes}} -n {{ranks}} -- {{agent}}")
 }
 
-/// Runs a campaign. Returns its exit status and its output.
 fn fuzz(folder: &Path, args: &[&str]) -> (i32, String) {
     let mut command = Command::new(CONFORM);
     command.arg("fuzz").args(args).current_dir(folder).stdin(Stdio::null());
@@ -54,7 +53,6 @@ fn ranks_of(finding: &Path) -> String {
     ranks.unwrap_or("1").to_owned()
 }
 
-/// Returns the folders of findings.
 fn found(out: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(out)
         .unwrap()
@@ -387,7 +385,6 @@ fn skips_known_findings_and_resumes_campaign() {
     assert!(status == 0 && text.contains("seed 2, from session 40"), "{text}");
 }
 
-/// Returns the scenarios in a folder.
 fn pmi_files(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
     files.filter(|file| file.extension().is_some_and(|e| e == "pmi")).collect()

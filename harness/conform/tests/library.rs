@@ -84,7 +84,6 @@ static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     })
 });
 
-/// Returns our own library for a dialect.
 fn own(dialect: Dialect) -> &'static Path {
     &OWN[usize::from(dialect == Dialect::Pmi2)]
 }
@@ -243,7 +242,6 @@ fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
     scenarios.iter().filter(is_first).cloned().collect()
 }
 
-/// Returns the scenarios that test one of these requirements.
 fn testing(suite: &Suite, requirements: &[&str]) -> Vec<Arc<Scenario>> {
     let tests = |s: &&Arc<Scenario>| s.requires.iter().any(|r| requirements.contains(&r.value.as_str()));
     suite.testing(ImplementationKind::Library).filter(tests).cloned().collect()
@@ -739,7 +737,6 @@ fn unknown_library_fault_aborts_the_process(
     assert_eq!(String::from_utf8_lossy(&out.stderr), expected.unwrap_or_default());
 }
 
-/// Runs a campaign; returns its exit status and its output.
 fn fuzz(folder: &Path, dialect: Dialect, library: &str, fault: &str, more: &[&str]) -> (Option<i32>, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
         .args(["fuzz", "--library", library])

@@ -19,7 +19,6 @@ const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 /// The verdict and the findings of each scenario of a run.
 type Found = BTreeMap<String, (String, Vec<String>)>;
 
-/// Plays scenarios. Returns the findings and the result of the command.
 fn play(folder: &Path, args: &[&str]) -> (Found, Ran) {
     let ran = conform(folder, &[args, &["--report", "ndjson=log"]].concat());
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
@@ -103,7 +102,6 @@ fn agent_path_within_a_shell_script_is_quoted() {
     play_with_and_without_relay(&["--server", &server, "--filter", "=group/facts[appnum]"]);
 }
 
-/// Returns a port that is currently free.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }

@@ -9,7 +9,6 @@ use rstest::rstest;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// Runs a script. Returns its exit status and its output.
 fn run(script: &Path, command: &[String]) -> (Option<i32>, String) {
     let output = Command::new("python3").arg(script).args(command).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

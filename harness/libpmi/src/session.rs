@@ -4,7 +4,6 @@ use pmi_c_api::{Code, ConnectedProcess, number};
 use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
 use pmi_wire::{KvsLimits, MAPPING_KEY, SpawnProgram};
 
-/// An initialized process.
 pub(crate) struct InitializedProcess {
     pub(crate) process: ConnectedProcess,
     pub(crate) spawned: bool,

@@ -15,7 +15,6 @@ use rustix::process::Signal;
 use super::faulty_program::{Tuples, crash, fail, goes_alone, lost};
 use super::selected_faults::{is_selected, variable, wait_for_ever};
 
-/// Maximum length of an accepted body.
 const BODY_MAX: usize = 64 * 1024;
 
 pub(super) struct Pmi {
@@ -114,7 +113,6 @@ impl Pmi {
         String::from_utf8_lossy(&self.take(length)).into_owned()
     }
 
-    /// Offers version 2 and reads the response.
     pub(super) fn negotiate(&mut self) {
         self.write(b"cmd=init pmi_version=2 pmi_subversion=0\n");
         let line = self.line();

@@ -17,7 +17,6 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::selected_faults::{is_prefix_selected, is_selected, variable, wait_for_ever};
 
-/// Maximum length of an accepted line.
 const LINE_MAX: usize = 8 * 1024;
 
 pub(super) fn crash(signal: Signal) -> ! {

@@ -7,7 +7,6 @@ fn is_any(fits: impl Fn(&str) -> bool) -> bool {
     env::args().nth(1).is_some_and(|faults| faults.split(',').any(fits))
 }
 
-/// Returns whether this fault is selected.
 pub(super) fn is_selected(name: &str) -> bool {
     is_any(|fault| fault == name)
 }

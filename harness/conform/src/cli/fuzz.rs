@@ -182,7 +182,6 @@ fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
     Ok(corpus)
 }
 
-/// Reads the sessions from `--corpus`.
 fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
     let tests = match (&args.client, &args.library) {
         (Some(_), _) => ImplementationKind::Client,

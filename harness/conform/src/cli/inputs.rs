@@ -124,7 +124,6 @@ fn empty_cell_reasons(side: &str) -> Vec<(NamePattern, NamePattern, &'static str
     entries.map(|(_, name, part, why)| (NamePattern::new(name), NamePattern::new(part), *why)).collect()
 }
 
-/// The keys and values of a request.
 type RequestTuples = Vec<(String, Vec<u8>)>;
 type PartyAndDialect = (ImplementationKind, Dialect);
 

@@ -92,7 +92,6 @@ struct Report<'a> {
     more: String,
 }
 
-/// The result of a fault.
 struct FaultLine<'a> {
     name: String,
     about: &'a str,

@@ -99,7 +99,6 @@ pub(super) fn ends_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-/// The implementation under test and the scenarios to play.
 pub(super) struct Selection {
     suite: Suite,
     implementation: Option<Implementation>,
@@ -236,7 +235,6 @@ impl Selection {
     }
 }
 
-/// A run that is ready to start.
 pub(super) struct PreparedRun {
     suite: Suite,
     selected: Vec<Arc<Scenario>>,
@@ -427,7 +425,6 @@ fn shell(command: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The name of the terminal output in messages.
 const TERMINAL_NAME: &str = "the terminal report";
 
 /// The terminal and the reports that are written during the run.

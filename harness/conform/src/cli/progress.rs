@@ -23,7 +23,6 @@ impl RunProgress {
         Self { bar: ProgressBar::hidden(), noun, activity: activity.into() }
     }
 
-    /// Sets the number of steps.
     pub(super) fn start(&mut self, steps: usize) {
         self.write(&format!("{}: {steps} {}", self.activity, self.noun));
         self.bar = if io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
@@ -33,7 +32,6 @@ impl RunProgress {
         }
     }
 
-    /// Counts a step as done.
     pub(super) fn step(&mut self, name: &str) {
         self.bar.set_message(name.escape_default().to_string());
         self.bar.inc(1);

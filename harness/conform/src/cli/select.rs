@@ -51,7 +51,6 @@ pub(super) fn file_name(name: &str) -> &str {
     Scenario::split_row(name).0
 }
 
-/// Returns the kind of implementation under test.
 fn under_test(args: &Play) -> ImplementationKind {
     match (&args.client, &args.library) {
         (Some(_), _) => ImplementationKind::Client,

@@ -13,9 +13,7 @@ use pmi_judge::cause::causes;
 use pmi_judge::symptom::fingerprint;
 use pmi_judge::verdict::Verdict;
 
-/// Maximum number of characters of a description.
 const MAX_DESCRIPTION_LENGTH: usize = 800;
-/// Maximum number of characters of a fingerprint.
 const MAX_FINGERPRINT_LENGTH: usize = 255;
 /// Maximum number of characters of the field `expected` or `seen` of a finding.
 const MAX_PART_LENGTH: usize = 200;

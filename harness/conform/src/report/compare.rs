@@ -14,9 +14,7 @@ use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Verdict};
 /// The differences between two runs. Times, transcripts and deviations are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Comparison {
-    /// The first run.
     pub(crate) before: ComparedRun,
-    /// The second run.
     pub(crate) after: ComparedRun,
     /// The scenarios of both runs whose verdict or broken requirements differ, in the order of their names.
     pub(crate) changed: Vec<ResultChange>,
@@ -30,11 +28,9 @@ pub(crate) struct Comparison {
     pub(crate) only_before: Vec<String>,
     /// Scenarios without a result in the first run.
     pub(crate) only_after: Vec<String>,
-    /// Number of scenarios with the same result.
     pub(crate) same: usize,
 }
 
-/// A run that is compared with another run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ComparedRun {
     /// The implementation under test, as given, and its version if known.
@@ -48,11 +44,8 @@ pub(crate) struct ComparedRun {
 /// A scenario with different results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ResultChange {
-    /// Name of the scenario.
     pub(crate) scenario: String,
-    /// Verdict in the first run.
     pub(crate) before: Verdict,
-    /// Verdict in the second run.
     pub(crate) after: Verdict,
     /// Requirements that are broken in the second run only.
     pub(crate) broken: BTreeSet<String>,
@@ -65,7 +58,6 @@ pub(crate) struct ResultChange {
 /// A difference that may be due to chance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Uncertain {
-    /// The scenario.
     pub(crate) scenario: String,
     /// The requirement that is broken in one run only.
     pub(crate) requirement: String,
@@ -187,7 +179,6 @@ impl ComparedRun {
 }
 
 impl Comparison {
-    /// Compares two runs, scenario by scenario.
     pub(crate) fn of(before: &Run, after: &Run) -> Self {
         let by_name = |run: &Run| -> BTreeMap<String, ScenarioResult> {
             run.results.iter().map(|r| (r.scenario.clone(), r.clone())).collect()
@@ -288,7 +279,6 @@ impl Comparison {
         self.changed.is_empty()
     }
 
-    /// Returns whether any scenario is worse.
     pub(crate) fn is_worse(&self) -> bool {
         self.changed.iter().any(|change| change.worse)
     }

@@ -21,12 +21,10 @@ const MAX_SEEN_LENGTH: usize = 160;
 pub(crate) struct VersionHistory {
     /// The versions, the oldest first.
     versions: Vec<HistoryVersion>,
-    /// Changes, version by version.
     #[serde(rename = "turns")]
     changes: Vec<HistoryChange>,
     /// The findings that at least one version shows in only some attempts, and that are not attributed to a version.
     intermittent: Vec<IntermittentFinding>,
-    /// Requirements that every version breaks.
     always: Vec<String>,
 }
 
@@ -40,14 +38,11 @@ struct IntermittentFinding {
     frequency: Vec<Option<(u32, u32)>>,
 }
 
-/// A version of the implementation.
 #[derive(Debug, Serialize)]
 struct HistoryVersion {
-    /// Name of the version.
     name: String,
     /// Number of requirements that the version breaks, without notes.
     broken: usize,
-    /// Number of scenarios that were judged.
     judged: usize,
     /// True if every selected scenario has a result.
     complete: bool,
@@ -89,7 +84,6 @@ struct HistoryChange {
     change: ChangeKind,
     severity: Severity,
     requirement: String,
-    /// The text of the requirement.
     text: String,
     /// The scenarios with the finding. `seen` and `frequency` describe the first of them.
     scenarios: Vec<String>,

@@ -30,7 +30,6 @@ const MAX_OUTPUT_LINES: usize = 40;
 const MAX_INDEXED_CAUSES: usize = 20;
 /// Maximum number of scenarios that are listed for a cause.
 const MAX_OTHER_SCENARIOS: usize = 50;
-/// Maximum number of rows of a table.
 const MAX_ROWS: usize = 5000;
 /// Approximate maximum size of all findings, in bytes. Together with the tables, a page stays below five million bytes.
 const MAX_FINDINGS_BYTES: usize = 3_500_000;
@@ -39,7 +38,6 @@ const FINDING_BYTES: usize = 1800;
 /// Approximate size of a chart's row without its text, in bytes.
 const CHART_ROW_BYTES: usize = 330;
 
-/// Address of RFC 13.
 const RFC13: &str = "https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html";
 
 #[derive(Serialize)]
@@ -90,7 +88,6 @@ const KINDS: [(&str, &str); 7] = [
     ("na", "not played"),
 ];
 
-/// An entry of the index of causes.
 #[derive(Serialize)]
 struct Indexed {
     anchor: String,

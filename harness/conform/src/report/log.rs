@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 /// Size of the write buffer, in bytes. It is large because the log of a large session is written while its job runs.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// A writer of the lines of a log.
 #[derive(Debug)]
 pub(crate) struct LogWriter<W: Write> {
     out: W,
@@ -63,12 +62,10 @@ impl<W: Write> LogWriter<W> {
 /// The error for a log that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
-    /// The log cannot be read.
     #[error("cannot read {name}")]
     Read {
         /// Name of the log.
         name: String,
-        /// Cause of the error.
         source: io::Error,
     },
     /// The log has no complete first line.
@@ -86,7 +83,6 @@ pub(crate) enum LogError {
     Format {
         /// Name of the log.
         name: String,
-        /// Format number of the log.
         format: u64,
     },
     /// A line is invalid or out of place.
@@ -96,7 +92,6 @@ pub(crate) enum LogError {
         name: String,
         /// Line number, from 1.
         line: usize,
-        /// The error in the line.
         why: String,
     },
 }
@@ -104,9 +99,7 @@ pub(crate) enum LogError {
 /// The events to keep when a log is read. Most lines of a log are events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeptEvents {
-    /// No events.
     Nothing,
-    /// All events.
     All,
     /// The first and the last events of each scenario, up to the number that reports show.
     FirstAndLast,
@@ -158,13 +151,10 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: KeptEvents) -> Resu
     Ok(run)
 }
 
-/// A part of a log.
 pub(crate) enum LogPart<'a> {
     /// The first line.
     Header(&'a RunHeader),
-    /// An event of a scenario.
     Event(&'a str, Event),
-    /// The result of a scenario.
     Result(&'a ScenarioResult),
 }
 

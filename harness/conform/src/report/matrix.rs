@@ -38,13 +38,11 @@ struct MatrixPages {
 /// Additional contents of the pages.
 #[derive(Debug, Default)]
 pub(crate) struct ExtraPages {
-    /// Results of programs under process managers.
     pub(crate) interop: Vec<interop::InteropMatrix>,
     /// True if runs with the same title belong to consecutive versions of the same implementation, the oldest first.
     pub(crate) history: bool,
 }
 
-/// A table of programs under process managers.
 #[derive(Serialize)]
 struct InteropTable {
     managers: Vec<String>,
@@ -57,13 +55,11 @@ struct ProgramColumn {
     cells: Vec<ProgramResult>,
 }
 
-/// The result of a program under a process manager.
 #[derive(Serialize)]
 struct ProgramResult {
     standing: Status,
     /// The broken requirements and the party that broke them, in a few words.
     says: String,
-    /// The negotiated versions.
     versions: String,
     /// The requirements that were broken, or the reason why the result could not be judged.
     reason: String,
@@ -96,9 +92,7 @@ struct Column {
     /// The meaning of the run's exit status.
     meaning: String,
     complete: bool,
-    /// Number of requirements by standing.
     requirements: BTreeMap<Status, usize>,
-    /// Number of scenarios by verdict.
     scenarios: Vec<(usize, &'static str)>,
 }
 

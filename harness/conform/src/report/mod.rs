@@ -96,7 +96,6 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Returns the format with this name.
     fn named(name: &str) -> Result<Self, SpecError> {
         Self::from_str(name, false).map_err(|_| SpecError::Format(text::clean(name)))
     }
@@ -115,7 +114,6 @@ impl Format {
 /// An error in the value of `--report`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpecError {
-    /// The format is unknown.
     #[error(
         "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github, codequality, sarif, pcapng or python"
     )]
@@ -131,7 +129,6 @@ pub(crate) enum SpecError {
 /// A requested report: `junit=FILE`, or `junit` for standard output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReportSpec {
-    /// Format of the report.
     pub(crate) format: Format,
     /// File of the report; `None` for standard output.
     pub(crate) file: Option<PathBuf>,

@@ -30,7 +30,6 @@ const SYN: u8 = 0x02;
 const PUSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
-/// A connection in the capture.
 struct Stream {
     client: [u8; 4],
     port: u16,
@@ -158,7 +157,6 @@ impl Capture<'_> {
         self.block(6, &[0, (time >> 32) as u32, time as u32, length, length], &body)
     }
 
-    /// Writes a block of the file.
     fn block(&mut self, kind: u32, numbers: &[u32], body: &[u8]) -> io::Result<()> {
         let length = 12 + 4 * numbers.len() as u32 + body.len() as u32;
         let head: Vec<u8> =

@@ -41,7 +41,6 @@ pub(super) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     path
 }
 
-/// Formats a coordinate.
 pub(super) fn at(place: f64) -> String {
     format!("{place:.1}")
 }

@@ -12,7 +12,6 @@ use super::text;
 /// A run, complete or cut short.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Run {
-    /// The header of the run's log.
     pub(crate) header: RunHeader,
     /// The results, in the order of the suite.
     pub(crate) results: Vec<ScenarioResult>,
@@ -81,7 +80,6 @@ impl Run {
         all
     }
 
-    /// Returns the title of reports.
     pub(super) fn title(&self) -> String {
         let version = text::clean(&self.header.version);
         format!("pmi-conform {version}, {}: {}", protocol(&self.header), subject(&self.header))
@@ -111,7 +109,6 @@ pub(super) fn protocol(header: &RunHeader) -> String {
     format!("{dialect}{by}{}", if header.relayed { ", relayed" } else { "" })
 }
 
-/// A run and its name.
 #[derive(Debug)]
 pub(crate) struct NamedRun {
     pub(crate) name: String,

@@ -24,7 +24,6 @@ const MAX_PART_LENGTH: usize = 300;
 /// Maximum number of related locations, which are the other scenarios with the same cause. GitHub accepts 1000 locations per result.
 const MAX_RELATED_LOCATIONS: usize = 999;
 
-/// The rule id of scenarios that could not be judged.
 const UNJUDGED_RULE: &str = "pmi-conform.could-not-judge";
 /// The rule id of problems of the run as a whole.
 const RUN_RULE: &str = "pmi-conform.run";

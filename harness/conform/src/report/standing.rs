@@ -35,7 +35,6 @@ pub(super) enum Status {
 }
 
 impl Status {
-    /// All standings, the worst first.
     pub(super) const ALL: [Self; 9] = [
         Self::Fails,
         Self::Flaky,
@@ -48,7 +47,6 @@ impl Status {
         Self::NotOffered,
     ];
 
-    /// Returns the label of this standing in reports.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Fails => "fails",

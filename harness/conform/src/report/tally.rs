@@ -79,12 +79,10 @@ pub(super) fn finding_label(judged: &JudgedFinding, was_green: bool, strict: Str
     }
 }
 
-/// Returns the label of a result in reports.
 pub(super) fn label(result: &ScenarioResult, strict: Strictness) -> &'static str {
     if result.is_known() { "known" } else { verdict(result, strict).label() }
 }
 
-/// Returns the label of a severity.
 pub(super) fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Note => "note",
@@ -191,7 +189,6 @@ pub(super) struct RequirementTally<'a> {
     pub(super) is_flaky: bool,
     /// The place of a crash, or else the signal. All crashes share a requirement but may have different causes.
     pub(super) crash: Option<String>,
-    /// The finding of the first scenario.
     pub(super) first: (&'a ScenarioResult, &'a JudgedFinding),
     /// More specific requirements that scenarios report for the same response to the same request, each with the number of scenarios that
     /// report it.

@@ -54,10 +54,8 @@ pub(crate) enum Verbosity {
     Verbose,
 }
 
-/// Options of the terminal output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TerminalOptions {
-    /// True to use colours.
     pub(crate) color: bool,
     /// True to draw a progress bar on standard error, if that is a terminal.
     pub(crate) progress: bool,
@@ -83,14 +81,12 @@ pub(crate) struct Terminal<W> {
     again: usize,
     /// The printed reasons why scenarios could not be judged.
     unjudged: HashSet<String>,
-    /// True after the index was printed.
     indexed: bool,
     /// True if the last line is empty.
     spaced: bool,
 }
 
 impl<W: Write> Terminal<W> {
-    /// Creates a terminal that writes to `out`.
     pub(crate) fn new(out: W, look: TerminalOptions) -> Self {
         let bar = if look.progress {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
@@ -226,7 +222,6 @@ impl<W: Write> Terminal<W> {
         self.show(&shown)
     }
 
-    /// Shows the reasons why scenarios were not played.
     fn not_played(&self, run: &Run, shown: &mut String) {
         let reasons = tally::not_played(&run.results);
         if self.verbosity == Verbosity::Quiet || reasons.is_empty() {

@@ -86,7 +86,6 @@ fn part(text: &str, from: usize, limit: usize) -> String {
     format!("{before}{part}{after} {length}")
 }
 
-/// Returns the first sentence of `text`.
 pub(crate) fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
 }
@@ -118,7 +117,6 @@ pub(crate) fn times(n: u64) -> String {
     if n == 1 { "once".into() } else { format!("{n} times") }
 }
 
-/// Formats a duration.
 pub(super) fn time(us: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown with one digit after the point")]
     let seconds = us as f64 / 1e6;

@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The result of a run of the command.
 pub(crate) struct Ran {
     pub(crate) status: i32,
     pub(crate) out: String,
@@ -25,7 +24,6 @@ impl Ran {
     }
 }
 
-/// Runs `pmi-conform` in a folder.
 pub(crate) fn conform(folder: &Path, args: &[&str]) -> Ran {
     let output = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
         .args(args)

@@ -6,7 +6,6 @@ use pmi_c_api::{Code, ConnectedProcess, number};
 use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
 use pmi_wire::{MAPPING_KEY, ResponseOutcome};
 
-/// An initialized process.
 pub(crate) struct InitializedProcess {
     pub(crate) process: ConnectedProcess,
     pub(crate) appnum: c_int,

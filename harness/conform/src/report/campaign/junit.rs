@@ -10,7 +10,6 @@ use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, Te
 use super::super::text;
 use super::unreported::{UnreportedReason, unreported};
 
-/// Name of the test suite.
 const SUITE: &str = "pmi-conform fuzz";
 
 pub(super) fn write(

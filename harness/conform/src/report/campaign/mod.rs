@@ -16,7 +16,6 @@ use pmi_fuzzer::target::Target;
 
 pub(crate) use terminal::{campaign_text, progress_line};
 
-/// A format of campaign reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CampaignFormat {
     Json,

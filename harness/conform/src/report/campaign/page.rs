@@ -16,9 +16,7 @@ use super::unreported::unreported;
 
 /// Maximum length of untrusted text, in characters.
 const MAX_WORDS_LENGTH: usize = 300;
-/// Maximum number of frames of a backtrace.
 const MAX_FRAMES: usize = 16;
-/// Maximum number of rows of a table.
 const MAX_ROWS: usize = 1000;
 
 const AREA: Area = Area { width: 800.0, height: 170.0, left: 50.0, right: 800.0, top: 20.0, floor: 150.0 };

@@ -5,7 +5,6 @@ use pmi_fuzzer::triage::store::SCENARIO;
 use pmi_judge::backtrace::StackFrame;
 use serde_json::json;
 
-/// Returns a frame of a backtrace as SARIF.
 fn frame_of(frame: &StackFrame) -> serde_json::Value {
     json!({
         "module": frame.module.as_deref().unwrap_or_default(),

@@ -111,12 +111,10 @@ impl<'a> Chart<'a> {
         Self::of(events, left_out, result, None)
     }
 
-    /// Returns whether there is nothing to draw.
     pub(in super::super) fn is_empty(&self) -> bool {
         self.lanes.is_empty() || self.rows.iter().all(|row| row.seq.is_none())
     }
 
-    /// Returns the number of rows.
     pub(in super::super) fn rows(&self) -> usize {
         self.rows.len()
     }

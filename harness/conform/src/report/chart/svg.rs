@@ -6,11 +6,9 @@ use super::super::event_text;
 use super::super::text;
 use super::layout::{Chart, ChartRow, RowShape};
 
-/// Height of a row.
 const ROW_HEIGHT: usize = 18;
 /// Height of the lane names above the first row.
 const HEAD_HEIGHT: usize = 24;
-/// Maximum width of a lane.
 const MAX_LANE_WIDTH: usize = 64;
 /// Minimum width of a lane, in which only a number fits.
 const MIN_LANE_WIDTH: usize = 28;
@@ -58,7 +56,6 @@ struct DrawnRow {
     y: usize,
     /// Number of the event; empty if the row does not show an event.
     seq: String,
-    /// Position of the text.
     x: usize,
     what: String,
     arrow: Option<Arrow>,
@@ -83,7 +80,6 @@ struct RawMessage {
 }
 
 impl Drawing {
-    /// Computes the drawing of a chart.
     pub(in super::super) fn of(chart: &Chart<'_>) -> Self {
         let lane = MAX_LANE_WIDTH.min(LANES_WIDTH / chart.lanes.len().max(1)).max(MIN_LANE_WIDTH);
         let named = |name: &String| match name.strip_prefix("rank ") {

@@ -55,7 +55,7 @@ fn serve(option: &str) -> String {
 #[rstest]
 #[case::conversation("5", &["kvs/many*", "kvs/exchange*", "kvs/value*", "maxes/*", "mapping/*", "environment/*"])]
 #[case::ends("2", &["abort/*", "death/*", "finalize/*"])]
-#[case::spawns("5", &["spawn/arg*", "spawn/many-groups", "spawn/programs*", "pmi2/spawn/programs[one]", "pmi2/spawn/programs[own-arguments]", "pmi2/spawn/programs[arguments]"])]
+#[case::spawns("5", &["spawn/arg*", "spawn/many-groups", "spawn/programs*", "pmi2/spawn/programs[one]", "pmi2/spawn/programs[own-arguments]", "pmi2/spawn/programs[arguments-of-all-kinds]"])]
 fn relay_does_not_change_verdicts(#[case] patience: &str, #[case] filters: &[&str]) {
     let filters = filters.iter().flat_map(|filter| ["--filter", filter]);
     let limits = ["--timeout", patience, "--start-timeout", "20"];

@@ -255,7 +255,7 @@ mod kinds {
         CountsTwice,
         WipesKvs,
         Toggle,
-        AtOnceAndGetsWait,
+        AtOnceAndRequestsWait,
         NeverBackwards,
         EarlyForLatecomer,
         NeverAfterPieces,

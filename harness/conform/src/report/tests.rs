@@ -990,9 +990,10 @@ fn index_lists_special_requirements_of_a_cause() {
     let text = rendered(&run, Format::Terminal);
     for format in [Format::Sarif, Format::Markdown] {
         let text = rendered(&run, format);
-        assert!(text.contains(", as rfc13.maxes.honoured in 1"), "{text}");
+        assert!(text.contains(", cited as rfc13.maxes.honoured in 1 scenario"), "{text}");
     }
-    let line = format!("FAIL {general} (valid input), as rfc13.maxes.honoured in 1: 11 scenarios");
+    let line =
+        format!("FAIL {general} (valid input), cited as rfc13.maxes.honoured in 1 scenario: 11 scenarios");
     assert!(text.contains(&line), "{text}");
 }
 

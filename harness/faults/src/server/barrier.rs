@@ -2,7 +2,7 @@
 
 use pmi_reference::server::{AwaitedEvent, HeldRequest, ProcessPhase};
 use pmi_reference::{GroupId, OperationResult, ResponseHeader};
-use pmi_wire::{Operation, Proc, place};
+use pmi_wire::{Decoded, Direction, Operation, Proc, place};
 
 use super::{Server, is_own_key};
 use crate::effect::{BarrierEffect, Effect, NamesEffect};
@@ -11,9 +11,9 @@ impl Server {
     pub(super) fn barrier(&mut self, from: Proc, header: ResponseHeader) {
         *self.state().barrier_entries.entry(from).or_default() += 1;
         let effect = self.barrier_effect(from);
-        if effect == Some(BarrierEffect::AtOnceAndGetsWait) {
+        if effect == Some(BarrierEffect::AtOnceAndRequestsWait) {
             self.server.reply(from, header, OperationResult::done());
-            return self.release_pairs(from.group);
+            return self.resume_requests();
         }
         let entered = self.state().rare.entered.entry(from.group).or_default();
         if !entered.contains(&from.rank) {
@@ -167,27 +167,27 @@ impl Server {
         (0..self.size(p.group)).all(|rank| entries(self, Proc { rank, ..p }) >= own)
     }
 
-    /// Answers the gets that were held back until all processes had entered the barrier.
-    fn release_pairs(&mut self, group: GroupId) {
-        for rank in 0..self.size(group) {
-            let to = Proc { group, rank };
-            if !self.all_entered(to) {
-                continue;
-            }
-            for HeldRequest { header, awaited_event: what } in
-                std::mem::take(&mut self.server.process_mut(to).held)
-            {
-                match &what {
-                    AwaitedEvent::Pair(key) => {
-                        let value = self.server.groups[group as usize].kvs.get(key).cloned();
-                        self.server.reply(
-                            to,
-                            header,
-                            OperationResult::found("value", value, "key not found"),
-                        );
-                    }
-                    _ => self.server.hold(to, header, what),
-                }
+    /// Holds a request back until all processes have entered the barriers that its process has left, if an effect requires it because the
+    /// server's barrier does not block. Returns whether the request is held back. An abort is never held back.
+    pub(super) fn held_for_barrier(&mut self, from: Proc, message: &[u8]) -> bool {
+        let pick =
+            |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndRequestsWait)).then_some(());
+        if self.pick(from, pick).is_none() || self.all_entered(from) {
+            return false;
+        }
+        let request = Decoded::new(Direction::ToServer, self.server.process(from).framing, message);
+        let is_held = request.operation() != Some(Operation::Abort);
+        if is_held {
+            self.state().held_requests.push((from, message.to_vec()));
+        }
+        is_held
+    }
+
+    /// Handles the requests that were held back until all processes had entered the barrier.
+    fn resume_requests(&mut self) {
+        for (from, message) in std::mem::take(&mut self.state().held_requests) {
+            if !self.server.is_gone(from) {
+                self.accept_request(from, &message);
             }
         }
     }

@@ -1,13 +1,12 @@
 //! Effects on put and get.
 
-use pmi_reference::server::AwaitedEvent;
-use pmi_reference::{OperationResult, ResponseHeader};
+use pmi_reference::OperationResult;
 use pmi_wire::Proc;
 
 use super::rare_state::value_of;
 use super::state::PutOrigin;
 use super::{Server, is_own_key};
-use crate::effect::{BarrierEffect, Effect, GetEffect, PutEffect};
+use crate::effect::{Effect, GetEffect, PutEffect};
 
 impl Server {
     /// Returns the key under which a pair is stored.
@@ -245,16 +244,5 @@ impl Server {
             _ => {}
         }
         value.map_or_else(missing, found)
-    }
-
-    /// Holds a get back until all processes have entered the barrier, if an effect requires it because the server's barrier does not block.
-    /// Returns whether the get is held back.
-    pub(super) fn held_for_barrier(&mut self, from: Proc, header: &ResponseHeader, key: &[u8]) -> bool {
-        let pick = |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndGetsWait)).then_some(());
-        let held = self.pick(from, pick).is_some() && !self.all_entered(from);
-        if held {
-            self.server.hold(from, header.clone(), AwaitedEvent::Pair(key.to_vec()));
-        }
-        held
     }
 }

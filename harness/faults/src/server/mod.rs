@@ -335,8 +335,12 @@ impl Server {
             Some((_, edit)) => drop(edit.apply(&mut edited, &circumstances)),
             None => {}
         }
-        if let Err(error) = self.request(from, &edited) {
-            self.protocol_error(from, &error, &edited);
+        self.accept_request(from, &edited);
+    }
+
+    fn accept_request(&mut self, from: Proc, message: &[u8]) {
+        if let Err(error) = self.request(from, message) {
+            self.protocol_error(from, &error, message);
         }
     }
 
@@ -355,6 +359,9 @@ impl Server {
     }
 
     fn request(&mut self, from: Proc, message: &[u8]) -> Result<(), ProtocolError> {
+        if self.held_for_barrier(from, message) {
+            return Ok(());
+        }
         let Some(mut allowed) = self.server.read(from, message)? else { return Ok(()) };
         self.reject_concurrent(from, &allowed.request)?;
         let header = &allowed.header;
@@ -364,11 +371,6 @@ impl Server {
         let answer = match &mut allowed.request {
             ServerRequest::Put { space, key, value } => self.affected_put(from, space.as_deref(), key, value),
             ServerRequest::Get { space, source, key } => {
-                if self.server.is_own_space(from, space.as_deref())
-                    && self.held_for_barrier(from, header, key)
-                {
-                    return Ok(());
-                }
                 self.affected_get(from, space.as_deref(), *source, key)
             }
             request @ (ServerRequest::Publish { .. }

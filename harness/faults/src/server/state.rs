@@ -78,6 +78,8 @@ pub(super) struct EffectState {
     pub(super) last_value: Option<Vec<u8>>,
     /// The processes whose finalize waits until the others finalize.
     pub(super) held: Vec<(Proc, ResponseHeader)>,
+    /// Requests that wait until all processes have entered a barrier.
+    pub(super) held_requests: Vec<(Proc, Vec<u8>)>,
     /// Pairs that become visible at the next barrier.
     pub(super) deferred: Vec<(GroupId, Vec<u8>, Vec<u8>)>,
     /// True if requests are no longer answered.

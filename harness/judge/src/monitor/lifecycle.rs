@@ -279,7 +279,7 @@ impl Monitor {
         }
         if !gone && !finalized && !self.rank(p).closed {
             self.allow_abort(p, Unspecified::LeftWithoutFinalize);
-            if joined {
+            if joined && !self.rank(p).aborts {
                 let expected = "finalize before the connection is closed";
                 self.client_misuse(p, framing.pick(CLIENT_FINALIZES), expected, "closed without finalize");
             }

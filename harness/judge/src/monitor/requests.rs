@@ -67,7 +67,9 @@ impl Monitor {
             Err(error) => return self.framing_error(p, PartyKind::Client, *error),
         };
         self.settle_framing(p, message);
-        self.abort_sent |= message.text.starts_with(b"cmd=abort");
+        let aborts = message.text.starts_with(b"cmd=abort");
+        self.rank(p).aborts |= aborts;
+        self.abort_sent |= aborts;
         if message.text.len() > MIN_LONG_REQUEST {
             self.irregular_sent(p);
         }

@@ -3,7 +3,9 @@
 use pmi_scenario::ids;
 use pmi_wire::grammar::parse_intlist;
 use pmi_wire::pmi2::is_key;
-use pmi_wire::{Decoded, Operation, Proc, SpawnCollector, SpawnLimits, SpawnProgram, SpawnRequest};
+use pmi_wire::{
+    Decoded, Operation, Proc, SpawnCollector, SpawnErrorKind, SpawnLimits, SpawnProgram, SpawnRequest,
+};
 
 use super::grammar::spawn_rule;
 use super::kvs::{is_within_common_limits, is_within_limits};
@@ -82,13 +84,13 @@ impl Monitor {
                 self.rank(p).spawn_lines.clear();
                 self.record_unknown(p);
                 self.spawns_unknown = true;
-                let id = spawn_rule(&error.kind);
-                self.client_error(
-                    p,
-                    id,
-                    format!("an RFC 13 spawn request, but {error}"),
-                    ObservationText::message(line),
-                );
+                self.server_may_abort(p);
+                // The grammar has no rule about the values of these fields.
+                let at_most =
+                    matches!(error.kind, SpawnErrorKind::Numbering { .. }).then_some(Severity::Note);
+                let expected = format!("an RFC 13 spawn request, but {error}");
+                let seen = ObservationText::message(line);
+                self.find(PartyKind::Client, p, spawn_rule(&error.kind), at_most, expected, seen);
             }
         }
     }

@@ -194,6 +194,8 @@ pub(super) struct MonitoredRank {
     pub(super) joined_write: bool,
     /// True if the process has sent a spawn request.
     pub(super) spawns: bool,
+    /// True if the process has sent an abort request.
+    pub(super) aborts: bool,
     pub(super) init_sent: bool,
     /// True if the process has sent a request after it received bytes that are not a message. This violation is reported once.
     pub(super) continued_after_error: bool,
@@ -639,9 +641,14 @@ impl Monitor {
         expected: impl Into<String>,
         seen: impl Into<ObservationText>,
     ) {
+        self.server_may_abort(p);
+        self.client_misuse(p, requirement, expected, seen);
+    }
+
+    /// Records that a client's breach allows the server to abort, and makes it unknown whether the server counts the request.
+    pub(super) fn server_may_abort(&mut self, p: Proc) {
         self.allow_abort(p, Unspecified::RuleViolation);
         self.forget_state(p, Unspecified::RuleViolation);
-        self.client_misuse(p, requirement, expected, seen);
     }
 
     /// Reports a breach by the client that a server may not notice.

@@ -711,3 +711,18 @@ fn judges_mapping_by_reported_nodes(
 fn ignores_mapping_if_nodes_are_unknown(#[case] local: &str, #[case] mapping: &str, #[case] broken: usize) {
     assert_eq!(mapping_of_two(1, [("MPI_LOCALNRANKS", local); 2], mapping).len(), broken);
 }
+
+#[test]
+fn process_that_aborts_need_not_finalize() {
+    assert_eq!(all(1, &joined(1, &["0 > cmd=abort", "0 leaves"])), Vec::<String>::new());
+    assert_eq!(all(1, &joined(1, &["0 leaves"])), ["rfc13.abnf.c-finalize"]);
+}
+
+#[test]
+fn spawn_blocks_may_be_counted_from_zero() {
+    let spawn = spawn(1, "argcnt=0\npreput_num=0\ninfo_num=0\nendcmd").replace("sofar=1", "sofar=0");
+    let lines = joined(1, &[]).into_iter().map(String::from).chain([format!("0 > {spawn}")]);
+    let found = judged([launched(1, 1)].into_iter().chain(events(&lines.collect::<Vec<_>>())));
+    let found: Vec<_> = found.into_iter().map(|f| (f.requirement, f.max_severity)).collect();
+    assert_eq!(found, [("rfc13.abnf.c-spawn".to_owned(), Some(Severity::Note))]);
+}

@@ -42,8 +42,6 @@ pub enum AwaitedEvent {
     NodeAttribute(Vec<u8>),
     /// A group has been started.
     Spawn(GroupId),
-    /// The pair exists. Only a wrapper of the server makes a get wait.
-    Pair(Vec<u8>),
 }
 
 /// A process and its connection.

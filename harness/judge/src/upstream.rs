@@ -502,7 +502,8 @@ fn same_frame(forwarded: &[u8], request: &[u8]) -> bool {
         && fields.all(|field| is_ignored(field) || forwarded.raw(field.key) == request.raw(field.key))
 }
 
-/// Returns whether a PMI-2 response has the same meaning as the upstream's response, in the fields that matter to a client.
+/// Returns false if a PMI-2 response to the same command differs from the upstream's response in a field that matters to a client. Returns
+/// true if the commands differ, or if one of the responses cannot be compared.
 fn same_answer(seen: &[u8], given: &[u8]) -> bool {
     let read = |body| plain(Direction::FromServer, body).filter(Decoded::is_well_formed);
     let (Some(seen), Some(given)) = (read(seen), read(given)) else { return true };

@@ -149,8 +149,8 @@ impl ObservedProcess {
 /// Forwards the messages on all connections of a session, and reports each message.
 pub(crate) struct Carrier {
     reactor: Reactor<CarrierSource>,
-    /// The listener for taps; `None` once the descriptors have run out. A tap that was not accepted before forwards its messages without
-    /// the recorder.
+    /// The listener for taps; `None` once the descriptors have run out. A tap that had not been accepted by then forwards its messages
+    /// without the recorder.
     listener: Option<UnixListener>,
     listens: ReactorKey,
     taps: BTreeMap<u64, TapConnection>,

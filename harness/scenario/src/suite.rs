@@ -140,7 +140,7 @@ static FILES: LazyLock<Vec<EmbeddedScenario>> = LazyLock::new(|| {
 /// The names in an embedded table.
 struct EmbeddedTable {
     rows: [Vec<RequestWords<'static>>; 2],
-    /// The words that rows have in any dialect.
+    /// The words of all rows in all dialects, without duplicates.
     known: Vec<&'static str>,
 }
 

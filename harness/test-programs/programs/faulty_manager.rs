@@ -56,7 +56,7 @@ impl Fault {
         }
     }
 
-    /// Returns the bytes to send to a rank instead of `bytes`; `None` for no bytes.
+    /// Returns what to send to a rank when the server's output is `bytes`: usually `bytes` unchanged. `None` means that nothing is sent.
     fn answers(&mut self, rank: u32, bytes: Vec<u8>) -> Option<Vec<u8>> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if text.starts_with("cmd=barrier_out") {

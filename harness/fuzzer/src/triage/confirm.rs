@@ -225,8 +225,8 @@ impl Examiner<'_> {
         (shown, one)
     }
 
-    /// Plays a case until `enough` runs have shown the failure, or for a limited number of runs and time. Returns the number of runs that
-    /// showed the failure, the number of all judged runs, and the first run that showed the failure.
+    /// Plays a case until `enough` runs have shown the failure, or until the limit on runs or on time is reached. Returns the number of
+    /// runs that showed the failure, the total number of judged runs, and the first run that showed the failure.
     fn measure_frequency(
         &self,
         case: &Case,

@@ -70,7 +70,7 @@ pub(super) fn format_scenario(name: &str, text: String) -> Result<String, Scenar
     let source = Arc::new(SourceFile { path: format!("{name}.pmi"), text });
     let scenario = parse(source, name).map_err(|errors| {
         let what = errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n");
-        ScenarioWriteError(format!("cannot parse the scenario of the session: {what}"))
+        ScenarioWriteError(format!("cannot parse the scenario that was generated from the session: {what}"))
     })?;
     Ok(print(&scenario))
 }

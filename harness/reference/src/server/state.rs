@@ -260,7 +260,7 @@ impl Server {
         }
     }
 
-    /// Holds a request until an event.
+    /// Holds a request until the event `what` occurs.
     pub fn hold(&mut self, from: Proc, header: ResponseHeader, what: AwaitedEvent) {
         self.process_mut(from).held.push(HeldRequest { header, awaited_event: what });
     }

@@ -11,7 +11,7 @@ use pmi_wire::Proc;
 use crate::behaviours::{UnknownBehaviour, behaviour};
 use crate::party::{Incoming, MemoryParty, Party, SilenceMeaning};
 
-/// Prefix of the kvsnames that the reference server assigns.
+/// Prefix of the kvsnames that the reference server assigns in library scenarios.
 pub const KVS_PREFIX: &str = "library-kvs-";
 /// The value of PMI_FD if the scenario does not specify it. This descriptor number is rarely in use, so it can be reserved.
 const PMI_FD: &str = "50";

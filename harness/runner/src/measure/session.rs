@@ -212,10 +212,11 @@ impl MeasuredJob {
     ) -> Result<(), MeasureError> {
         let size = env.get("PMI_SIZE").filter(|size| **size != self.ranks.to_string());
         let twice = env.get("PMI_RANK").filter(|rank| !places.insert((*rank).clone()));
-        let seen = size.map(|size| format!("PMI_SIZE={size}"));
-        match seen.or(twice.map(|rank| format!("PMI_RANK={rank} twice"))) {
-            Some(seen) => Err(self
-                .unexpected(format!("the processes have {seen}, so they are not the ranks of a single job"))),
+        let seen = size.map(|size| format!("a process has PMI_SIZE={size}"));
+        match seen.or(twice.map(|rank| format!("two processes have PMI_RANK={rank}"))) {
+            Some(seen) => {
+                Err(self.unexpected(format!("{seen}, so the processes are not the ranks of a single job")))
+            }
             None => Ok(()),
         }
     }

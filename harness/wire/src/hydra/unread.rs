@@ -1,6 +1,6 @@
 //! Bytes received from a proxy that have not been decoded yet.
 
-/// A buffer whose first bytes have been read.
+/// A buffer of received bytes that keeps track of how many have been read.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     bytes: Vec<u8>,

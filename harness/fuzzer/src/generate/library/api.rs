@@ -254,7 +254,7 @@ impl CallDraft<'_> {
                 Param::OutInt | Param::OutPointer => out(None),
                 Param::Strings => quoted("worker"),
                 Param::Lists => quoted("-x,-y"),
-                // This parameter states the number of elements in the next parameter: info pairs, arguments or processes.
+                // This parameter states the number of info pairs in the next parameter.
                 Param::Ints if matches!(params.get(at + 1), Some(Param::Vectors | Param::InfoVectors)) => {
                     quoted("1")
                 }

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn mutation_does_not_depend_on_valid_input() {
+    fn choice_of_mutation_is_independent_of_valid_input() {
         let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for valid in 1..50 {
             let mut bytes = [valid; 400];

@@ -98,8 +98,8 @@ pub(super) const JOB_PLACEHOLDER: &str = "{job}";
 /// Placeholder for the process ids of the launcher on this machine, separated by spaces.
 pub(super) const PIDS_PLACEHOLDER: &str = "{pids}";
 
-/// Shell script that cancels the job steps that an `srun` of the launcher has started. Some steps survive their `srun`, and then occupy the
-/// allocation's resources for steps.
+/// Shell script that cancels the job steps that the launcher's `srun` processes have started. Some steps outlive their `srun` and keep
+/// holding resources of the allocation.
 const CANCEL_STEPS: &str = r#"scontrol --oneliner show steps |
 sed -n "s/^StepId=\(${SLURM_JOB_ID:-[0-9]*}[.][0-9]*\) .*SrunHost:Pid=$(hostname -s):\([0-9]*\).*/\1 \2/p" |
 while read -r step pid; do

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::builtin_requirements::NO_CRASH;
 use crate::evidence;
 use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
-use crate::{Finding, Severity};
+use crate::{Finding, ObservationKind, Severity};
 
 /// A number after one of these texts distinguishes mistakes. All other numbers are ranks, process numbers, line numbers or values from the
 /// harness's input.
@@ -187,45 +187,49 @@ const MIN_GENERAL_SCENARIOS: usize = 5;
 /// Minimum ratio of the number of scenarios that show a general cause to the number that show a special cause.
 const MIN_GENERAL_RATIO: usize = 5;
 
+/// Returns the response that a finding reports, and the command of the request before it. Returns `None` for a crash, and if the request is
+/// unknown.
+fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u8>)> {
+    if finding.requirement == NO_CRASH {
+        return None;
+    }
+    let request = evidence::command(finding, &result.last_events)?;
+    // A partial request from another process that holds up the server is a mistake of its own. Otherwise, it does not matter whether the
+    // silence is proven.
+    let is_held_up = finding.kind == Some(ObservationKind::SilenceDuringPartialRequest);
+    let absence = finding.absence_text().filter(|_| !is_held_up);
+    Some((absence.map_or_else(|| key(finding), str::to_owned), request))
+}
+
 /// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is a general fault, which
 /// scenarios about other subjects report as violations of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
-    type Group<'a> = (Option<&'a str>, bool, String, Vec<u8>);
-    // A missing response is the same mistake, whether the silence is proven or not.
-    let response = |finding: &Finding| match finding.seen.split_once(": ") {
-        Some(("silence", _)) => "silence".to_owned(),
-        _ => key(finding),
-    };
+    type Group<'a> = (Option<&'a str>, bool, (String, Vec<u8>));
     // For each group, the causes (indices into `all`) with their numbers of findings. The maps are sorted, so that reports on the same
     // results are identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
         for (result, JudgedFinding { finding, .. }) in &cause.findings {
-            let request = evidence::command(finding, &result.last_events);
-            if let Some(request) = request.filter(|_| finding.requirement != NO_CRASH) {
-                *groups
-                    .entry((cause.deviation, cause.is_flaky(), response(finding), request))
-                    .or_default()
-                    .entry(place)
-                    .or_default() += 1;
+            if let Some(exchange) = exchange(result, finding) {
+                let group = (cause.deviation, cause.is_flaky(), exchange);
+                *groups.entry(group).or_default().entry(place).or_default() += 1;
             }
         }
     }
-    for ((_, _, shape, request), counts) in groups {
+    for ((_, _, shared), counts) in groups {
         let most = counts.iter().max_by_key(|(place, count)| (**count, Reverse(**place)));
         let Some((&general, &most)) = most.filter(|(_, most)| **most >= MIN_GENERAL_SCENARIOS) else {
             continue;
         };
         for (&special, count) in counts.iter().filter(|(place, _)| **place != general) {
-            let is_general = count * MIN_GENERAL_RATIO > most
+            let stays_apart = count * MIN_GENERAL_RATIO > most
                 || WRONG_DATA_REQUIREMENTS.contains(&all[special].requirement)
                 || all[special].severity > all[general].severity;
-            if is_general {
+            if stays_apart {
                 continue;
             }
             let same = |(result, JudgedFinding { finding, .. }): &mut (&ScenarioResult, &JudgedFinding)| {
-                response(finding) == shape
-                    && evidence::command(finding, &result.last_events).as_ref() == Some(&request)
+                exchange(result, finding).as_ref() == Some(&shared)
             };
             let moved: Vec<_> = all[special].findings.extract_if(.., same).collect();
             for (result, judged) in moved {

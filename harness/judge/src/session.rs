@@ -209,7 +209,8 @@ impl SessionJudge {
             _ => {}
         }
         self.monitor.judge(event, &messages);
-        self.has_failure |= self.monitor.abort_sent();
+        self.has_failure |=
+            event.kind.message_bytes().is_some_and(|(proc, ..)| self.monitor.has_aborted(proc));
         for finding in self.monitor.take_findings() {
             self.has_failure |= finding.party == PartyKind::Client;
             if self.findings.len() < MAX_FINDINGS_PER_SESSION {

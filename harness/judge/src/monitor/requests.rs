@@ -67,9 +67,7 @@ impl Monitor {
             Err(error) => return self.framing_error(p, PartyKind::Client, *error),
         };
         self.settle_framing(p, message);
-        let aborts = message.text.starts_with(b"cmd=abort");
-        self.rank(p).aborts |= aborts;
-        self.abort_sent |= aborts;
+        self.rank(p).aborts |= message.text.starts_with(b"cmd=abort");
         if message.text.len() > MIN_LONG_REQUEST {
             self.irregular_sent(p);
         }

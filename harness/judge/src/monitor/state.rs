@@ -365,7 +365,6 @@ pub struct Monitor {
     pub(super) wire_offered: Option<bool>,
     /// The number of messages, including those that could not be read.
     pub(super) messages: usize,
-    pub(super) abort_sent: bool,
     /// True if a client has sent a message that breaks the grammar, does not fit the state, or is ambiguous. Such a message need not cause
     /// a finding.
     pub(super) irregular: bool,
@@ -438,11 +437,6 @@ impl Monitor {
         self.messages
     }
 
-    /// Returns true if a process has sent an abort.
-    pub fn abort_sent(&self) -> bool {
-        self.abort_sent
-    }
-
     /// Returns true if this side has sent a message that breaks the grammar, does not fit the state or is ambiguous. For a server, the
     /// answer is known only if its responses are inspected.
     pub(crate) fn is_irregular_of(&self, party: PartyKind) -> bool {
@@ -488,6 +482,11 @@ impl Monitor {
     /// Returns whether the server has accepted the init of a process.
     pub fn has_joined(&self, p: Proc) -> bool {
         self.find_rank(p).is_some_and(|r| r.joined)
+    }
+
+    /// Returns true if a process has sent an abort.
+    pub fn has_aborted(&self, p: Proc) -> bool {
+        self.find_rank(p).is_some_and(|r| r.aborts)
     }
 
     /// Returns true if a process has sent finalize.

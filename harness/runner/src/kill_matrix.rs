@@ -287,7 +287,7 @@ pub fn run(
     let numbered: Vec<_> = (faults.len()..).zip(variations.iter().copied()).collect();
     let mut cases = in_parallel(faults.len(), jobs, |number| {
         let mut cases = FaultCase::of_dialects(&rehearsed, number, faults[number]);
-        play_cases(suite, &mut cases, faults[number], (all, &[]), limits);
+        play_cases(suite, &mut cases, &faults[number].behaviour(), (all, &[]), limits);
         cases
     });
     let needs = |requirement: &Requirement| requirement.needs_fault(BoundParty::Server);
@@ -298,7 +298,7 @@ pub fn run(
     let uncited = missing(&cases);
     for (cases, fault) in cases.iter_mut().zip(faults) {
         if fault.breaks.iter().any(|id| uncited.iter().any(|uncited| uncited == id)) {
-            play_cases(suite, cases, fault, (all, &uncited), limits);
+            play_cases(suite, cases, &fault.behaviour(), (all, &uncited), limits);
         }
     }
     let requirements_without_fault = missing(&cases);
@@ -371,28 +371,25 @@ impl<'a> FaultCase<'a> {
 }
 
 /// Plays the remaining scenarios in all cases of a fault. Unless `all` is true, a case ends when it is proven. If all cases of a fault in
-/// several dialects are proven, but they cite no common rule although the fault breaks one and does not state why the dialects differ, each
-/// case continues until they do.
+/// several dialects are proven, but they cite no common rule although the fault breaks one, each case continues until they do.
 fn play_cases(
     suite: &Suite,
     cases: &mut [FaultCase<'_>],
-    fault: &Fault,
+    behaviour: &Behaviour,
     (all, also): (bool, &[String]),
     limits: ScenarioLimits,
 ) {
-    let behaviour = fault.behaviour();
     for case in cases.iter_mut() {
-        while (all || !case.is_proven(also)) && case.play_next(suite, &behaviour, limits) {}
+        while (all || !case.is_proven(also)) && case.play_next(suite, behaviour, limits) {}
     }
     let broken = common_rules(suite, cases.iter().map(|case| case.result.breaks.clone()));
-    let needs_common_rule = cases.len() > 1 && !broken.is_empty() && fault.differs.is_none();
-    if !needs_common_rule || !cases.iter().all(|case| case.is_proven(also)) {
+    if cases.len() < 2 || broken.is_empty() || !cases.iter().all(|case| case.is_proven(also)) {
         return;
     }
     while common_rules(suite, cases.iter().map(|case| case.result.cited().collect())).is_empty() {
         let mut has_played = false;
         for case in cases.iter_mut() {
-            has_played |= case.play_next(suite, &behaviour, limits);
+            has_played |= case.play_next(suite, behaviour, limits);
         }
         if !has_played {
             break;
@@ -441,8 +438,8 @@ impl VariationCase {
 }
 
 /// Plays the suite against the plain server and against servers with variations, on `jobs` threads. Unless `all` is true, each server has
-/// several variations, and long scenarios are not played with bytewise responses. If a server has a finding in a scenario, its variations
-/// are split into two halves for this scenario, until each finding belongs to a single variation.
+/// several variations. If a server has a finding in a scenario, its variations are split into two halves for this scenario, until each
+/// finding belongs to a single variation.
 fn try_variations(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],
@@ -463,10 +460,9 @@ fn try_variations(
         };
         let is_bytewise =
             |at: &usize| matches!(cases[*at].variation.effect, Effect::Writes(_, ResponseWrites::Bytewise));
-        // Bytewise writes take long if a scenario is long, or if another variation lengthens the responses.
-        let (mut bytewise, other): (Vec<usize>, Vec<usize>) =
+        // Bytewise writes take long if another variation lengthens the responses.
+        let (bytewise, other): (Vec<usize>, Vec<usize>) =
             (0..cases.len()).filter(|at| cases[*at].applies[number]).partition(is_bytewise);
-        bytewise.retain(|_| all || rehearsed[number].length <= MAX_SHORT_SCENARIO);
         let mut splits = vec![(bytewise.len(), bytewise), (other.len().div_ceil(at_once), other)];
         let mut punished = Vec::new();
         while let Some((groups, variations)) = splits.pop() {

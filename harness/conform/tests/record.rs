@@ -159,7 +159,7 @@ fn records_and_plays_pmi2_session(#[case] mode: &[&str], #[case] code: i32) {
 fn plays_recording_of_early_fence() {
     let folder = TempDir::new().unwrap();
     let serve =
-        ["serve", "-n", "4", "--vary", "fence-holds-gets", "--vary", "length-left", "--vary", "miss-by-rc"];
+        ["serve", "-n", "4", "--vary", "fence-at-once", "--vary", "length-left", "--vary", "miss-by-rc"];
     let args = [&["record", "-o", "out", "--", BIN], &serve[..], &["--", "{tap}", PMI2_CLIENT]].concat();
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 0, "{}", ran.whole());

@@ -137,8 +137,8 @@ impl Pump {
         Ok(if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open })
     }
 
-    /// Carries the available bytes after the program has ended. The number of reads is limited, because processes that the program has left
-    /// behind might never stop writing.
+    /// Carries the available bytes after the program has ended. The number of reads is limited, because processes that outlive the program
+    /// might never stop writing.
     pub(crate) fn drain<S: Copy>(
         &mut self,
         owner: &mut dyn PumpHandler,

@@ -182,7 +182,7 @@ fn numbered_name(field: &protocol::Field, number: u64) -> String {
     format!("{}{number}", field.name)
 }
 
-/// Returns the default value of a field that describes a program in a spawn request; `None` if there is no default. `place` is the index of
+/// Returns the default value of a field of one program in a spawn request, or `None` if the field has no default. `place` is the index of
 /// the program, and `programs` the number of programs.
 fn default_of(
     field: &protocol::Field,

@@ -252,7 +252,7 @@ fn server(
 ) -> anyhow::Result<(ServerTarget, SessionFeatures)> {
     let workers = side_by_side(args.workers);
     let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
-    // Further launches use idle processors, unless the launches are relayed: each relayed launch needs a port of its own.
+    // Further launches use idle processors, unless the launches are relayed: each relayed launch needs its own port.
     if args.listen.is_none() {
         environment.slots = Slots::with_idle_filling(workers);
     }

@@ -49,8 +49,8 @@ impl Campaign<'_> {
         }
     }
 
-    /// Confirms a new failure. A failure that does not recur when its case is played alone may depend on the state that the previous job
-    /// left behind, so the case is then played after that job.
+    /// Confirms a new failure. A failure that does not recur when its case is played alone may depend on state from the previous job, so
+    /// the case is then played after that job.
     pub(super) fn examine(&self, occurrence: &FailureOccurrence) {
         self.lock().examining += 1;
         if !self.recurs(occurrence, &occurrence.case) && !self.recurs_after_previous(occurrence) {

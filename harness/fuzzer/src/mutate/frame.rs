@@ -32,8 +32,7 @@ pub(crate) fn framed(body: &Template) -> Option<Template> {
     Some(with_header(&frame_header(known_length(body)?)?, body))
 }
 
-/// Returns frames, one of which has a wrong, invalid or unusual length, or a changed end. Returns `None` if the length of the body is
-/// unknown.
+/// Gives one frame a wrong, invalid or unusual length, or changes its end. Returns `None` if the length of the body is unknown.
 pub(super) fn with_bad_length(
     draft: &WriteContent,
     u: &mut Unstructured<'_>,

@@ -202,7 +202,7 @@ impl FailureKey {
     }
 
     /// Returns a relative measure of the time that it takes to confirm the failure: 0 for a wrong response, 1 for a hang, and 2 for a job
-    /// that does not end or that leaves processes behind.
+    /// that does not end or whose processes outlive it.
     pub(crate) fn confirmation_cost(&self) -> u8 {
         match self {
             Self::JobKeepsRunning(_) | Self::Leak(_) => 2,

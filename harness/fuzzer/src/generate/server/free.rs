@@ -197,7 +197,7 @@ impl SessionModel<'_, '_> {
     }
 
     /// Returns the steps in which `rank`, one of two ranks, performs an operation. Gets and lookups read what the other rank puts and
-    /// publishes. There are no steps for a barrier, because the barrier that ends the round serves this purpose.
+    /// publishes. A barrier needs no steps, because a barrier ends the round.
     fn overlapping(&self, operation: &str, rank: u32, round: u32) -> Vec<PlannedStep> {
         let of = |rank: u32| text(format!("of-{rank}-{round}"));
         let value = template_of(&format!("of-{rank}-{round}."), letters(LONG_VALUE_LENGTH));

@@ -119,7 +119,7 @@ fn reports_phase_that_cannot_be_measured() {
         assert!(error.contains(expected), "{mode}: {error}");
     }
     // Several jobs with one process each do not form a job with several ranks, and neither do processes that share a rank.
-    for (wrong, expected) in [("PMI_SIZE=1", "PMI_SIZE=1"), ("PMI_RANK=0", "PMI_RANK=0 twice")] {
+    for (wrong, expected) in [("PMI_SIZE=1", "PMI_SIZE=1"), ("PMI_RANK=0", "two processes have PMI_RANK=0")] {
         let server = format!("{CONFORM} serve -n {{ranks}} -- env {wrong} {{agent}}");
         let (status, _, error) = measure(&["--server", &server, "--ranks", "1,2"]);
         assert_eq!(status, 3, "{wrong}: {error}");

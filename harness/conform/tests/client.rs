@@ -247,8 +247,8 @@ fn program_without_pmi_is_not_judged() {
     assert!(found.ran.out.contains("is this a PMI program"), "{}", found.ran.whole());
 }
 
-/// If the processes of a program run as singletons, the program may not speak PMI at all, so it is not judged. The report says so and cites
-/// the requirement. A single process is not reported.
+/// If the processes of a program run as singletons, the program may not speak PMI at all, so it is not judged. The
+/// report states this and cites the requirement. A single process is not reported.
 #[rstest]
 #[case::pmi1(faulty("goes-alone"))]
 #[case::pmi2(faulty_pmi2("goes-alone"))]

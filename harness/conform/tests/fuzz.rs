@@ -534,7 +534,7 @@ fn finds_shrinks_stores_and_replays_pmi2_server_bug() {
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
     assert!(report["again_minimal"] == 5 && report["steps"][1].as_u64().unwrap() <= 5, "{report}");
 
-    // The script reproduces the finding without pmi-conform, as far as this is possible without a judge.
+    // The script reproduces the symptom of the finding without pmi-conform.
     assert!(reproduces(&finding.join("reproducer.py"), &[]));
     for (server, wanted) in [(&server, (1, "5 of 5")), (&serve(""), (0, "0 of 5"))] {
         let (status, text) =

@@ -61,7 +61,7 @@ const FILES: &[Fault] = &[
 /// Number of scenarios that are played before the test checks whether the fault has been found.
 const BATCH_SIZE: usize = 4;
 
-/// Requirements for which a library and its caller are responsible together; here, the caller is the scenario.
+/// Requirements for which a library and its caller share responsibility. Here, the caller is the scenario.
 const CALLERS: &[&str] = &["rfc13.put.unique"];
 
 fn folder() -> PathBuf {

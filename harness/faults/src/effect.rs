@@ -91,7 +91,7 @@ impl ResponseWrites {
     }
 }
 
-/// A way in which a server differs from the reference: the affected place, and the change.
+/// A difference from the reference: the affected data or action, and the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The limits of the keyval space.

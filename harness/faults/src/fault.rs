@@ -14,9 +14,9 @@ pub struct Fault {
     pub breaks: &'static [&'static str],
     /// A one-line description of the server's behaviour.
     pub description: &'static str,
-    /// The place where the server differs, and the change.
+    /// The difference from the reference.
     pub effect: Effect,
-    /// The occasions on which the change shows.
+    /// The occasions on which the effect shows.
     pub when: Occasion,
     /// The dialects in which the entry applies.
     pub dialects: Dialects,

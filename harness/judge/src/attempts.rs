@@ -21,7 +21,7 @@ pub struct AttemptMerger {
     red: u32,
     time_us: u64,
     found: Vec<RepeatedFinding>,
-    /// The requirement and the shape of each finding in `found`.
+    /// The requirement of each finding in `found`, and its observed text without the varying numbers.
     keys: Vec<(String, String)>,
     /// For each finding in `found`, the numbers of the results that contain it.
     attempts_with_finding: Vec<Vec<u32>>,

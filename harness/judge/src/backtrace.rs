@@ -18,7 +18,7 @@ pub struct Backtrace {
     pub rank: Option<u32>,
     /// The number of the signal.
     pub signal: i32,
-    /// The invalid address that the process accessed, if that caused the signal.
+    /// The invalid address that the process accessed, if the access caused the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     /// The instruction pointer.
@@ -197,8 +197,8 @@ impl Backtrace {
         self.blamed_frame().and_then(StackFrame::place)
     }
 
-    /// Returns whether the backtrace is that of the process `name`, killed by `signal`. The kernel may have truncated the name in the
-    /// backtrace.
+    /// Returns whether the backtrace belongs to a process called `name` that was killed by `signal`. Allows for a name
+    /// that the kernel has truncated.
     pub fn belongs_to(&self, name: &str, signal: i32) -> bool {
         let kept = &name[..name.floor_char_boundary(MAX_PROCESS_NAME.min(name.len()))];
         self.signal == signal && (self.name == name || self.name == kept)

@@ -10,14 +10,14 @@ use crate::evidence;
 use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
 use crate::{Finding, ObservationKind, Severity};
 
-/// A number after one of these texts distinguishes mistakes. All other numbers are ranks, process numbers, line numbers or values from the
-/// harness's input.
+/// Prefixes of numbers that distinguish mistakes. All other numbers are ranks, process numbers, line numbers or values
+/// from the harness's input.
 const SIGNIFICANT_NUMBER_PREFIXES: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
 /// Fields whose values are names that the implementation chooses. These names differ between jobs.
 pub(crate) const CHOSEN_NAME_KEYS: [&str; 3] = ["kvsname=", "jobid=", "port="];
 
-/// A breach of one of these requirements means that a value is wrong, or that a response belongs to another process or request.
+/// Requirements whose violation means that a value is wrong, or that a response belongs to another process or request.
 const WRONG_DATA_REQUIREMENTS: [&str; 21] = [
     ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT,
     ids::RFC13_GET_VALUE,
@@ -42,7 +42,7 @@ const WRONG_DATA_REQUIREMENTS: [&str; 21] = [
     ids::PMI2_DRAFT_THRID_TELLS_APART,
 ];
 
-/// The kind of mistake that a finding shows, in order of decreasing severity.
+/// The kinds of mistakes that findings show, in order of decreasing severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
     /// A process of the implementation died.
@@ -106,8 +106,8 @@ impl CommonCause<'_> {
     }
 }
 
-/// Returns the observed text, with `#` in place of numbers that differ between scenarios. The place of a crash is kept, because it
-/// distinguishes crashes.
+/// Returns the observed text, with `#` in place of numbers that differ between scenarios. The location of a crash is
+/// kept, because it distinguishes crashes.
 pub fn shape(finding: &Finding) -> String {
     let seen = finding.observed();
     let place = finding.place.as_ref().map(|place| format!("(in {place}"));
@@ -156,8 +156,8 @@ pub fn key(finding: &Finding) -> String {
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
-/// Merges each crash at an unknown place with the crashes of the same process by the same signal at a known place. Does so only if there is
-/// exactly one such place.
+/// Merges each crash at an unknown location with the crashes of the same process, by the same signal, at a known
+/// location. Does so only if there is exactly one such location.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     let same =
         |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
@@ -182,9 +182,9 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     }
 }
 
-/// Minimum number of scenarios that show a general cause.
+/// Minimum number of findings of a cause that absorbs rarer causes.
 const MIN_GENERAL_SCENARIOS: usize = 5;
-/// Minimum ratio of the number of scenarios that show a general cause to the number that show a special cause.
+/// Minimum ratio of the findings of a cause to the findings of a rarer cause that it absorbs.
 const MIN_GENERAL_RATIO: usize = 5;
 
 /// Returns the response that a finding reports, and the command of the request before it. Returns `None` for a crash, and if the request is
@@ -194,8 +194,8 @@ fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u
         return None;
     }
     let request = evidence::command(finding, &result.last_events)?;
-    // A partial request from another process that holds up the server is a mistake of its own. Otherwise, it does not matter whether the
-    // silence is proven.
+    // If another process's partial request holds up the server, the silence has a separate cause. For any other
+    // silence, the proof does not matter.
     let is_held_up = finding.kind == Some(ObservationKind::SilenceDuringPartialRequest);
     let absence = finding.absence_text().filter(|_| !is_held_up);
     Some((absence.map_or_else(|| key(finding), str::to_owned), request))

@@ -158,7 +158,8 @@ impl Observations {
                     if proc.group != Proc::PROXY_GROUP =>
                 {
                     let link = links.entry(*proc).or_default();
-                    // A client that ends now may do so because of the closed connection, and not because of the previous response.
+                    // If the client ends now, the closed connection may be the cause, rather than the previous
+                    // response.
                     self.record_continuation(link, None);
                     // If several requests are pending, the log does not show which one the server rejects.
                     if let [request] = link.pending.make_contiguous() {

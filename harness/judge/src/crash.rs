@@ -92,10 +92,10 @@ pub(crate) struct OwnEnd {
     pub(crate) is_exception: bool,
 }
 
-/// Returns the server's exit, if the server exited on its own, with a status other than 0, before it sent a response. `missing` is the
-/// number of the event that shows that the response is missing: a silence if `is_silent` is true, otherwise the end of the connection.
-/// After a silence, an exit is ignored. Output that the server wrote after the harness began to stop the job is ignored, because the
-/// harness may have caused it.
+/// Returns the server's exit if the server exited on its own, with a nonzero status, before it sent a response.
+/// `missing` is the number of the event that shows the missing response: a silence if `is_silent` is true, otherwise
+/// the end of the connection. An exit after a silence is ignored. So is output that the server wrote after the harness
+/// began to stop the job, because the harness may have caused it.
 pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
     let (seq, exit) = events.iter().find_map(|event| match event.kind {
         EventKind::JobKeepsRunning { .. } => Some(None),

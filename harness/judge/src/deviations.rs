@@ -422,8 +422,9 @@ pub fn draft(
     text
 }
 
-/// Returns whether a deviation no longer occurs if it is not among the findings of this result. A scenario that was not judged does not
-/// show this. A scenario that ended before its last step does not show it either, because another deviation may have ended the scenario.
+/// Returns whether a deviation that is absent from the findings of this result no longer occurs. A scenario that was
+/// not judged does not show this. Neither does a scenario that ended before its last step, because another deviation
+/// may have ended it.
 fn shows_absence(result: &ScenarioResult) -> bool {
     result.unreached == 0 && !matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable)
 }
@@ -481,7 +482,7 @@ mod tests {
         }
     }
 
-    /// A scenario whose failure was examined alongside other jobs was played more often than the run was repeated.
+    /// If a failure was examined alongside other jobs, the scenario was played more often than the rest of the run.
     #[test]
     fn draft_states_the_number_of_runs() {
         let result = |scenario: &str, played: u32| {

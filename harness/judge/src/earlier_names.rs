@@ -14,7 +14,8 @@ use crate::monitor::NameRequest;
 /// Maximum number of names that are stored. Once this number is reached, a lookup of any name may succeed.
 const MAX_NAMES: usize = 100_000;
 
-/// Names that earlier jobs may have left published. The value is the number of publish requests that no successful unpublish has offset.
+/// Names that earlier jobs may have left published. Each value counts the publish requests without a matching
+/// successful unpublish.
 #[derive(Debug, Clone, Default)]
 pub struct EarlierNames(BTreeMap<Vec<u8>, u64>);
 

@@ -52,7 +52,7 @@ pub enum SilenceProof {
 pub struct Event {
     /// Number of the event. The events of a scenario are numbered consecutively from 0.
     pub seq: u64,
-    /// Microseconds on a monotonic clock since the scenario began. The time is never judged.
+    /// Microseconds since the scenario began, on a monotonic clock. Verdicts never depend on this time.
     pub time_us: u64,
     /// Line of the scenario that was being played; 0 if no line was being played.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -335,7 +335,7 @@ pub enum EventKind {
         /// The reason, in words.
         why: String,
     },
-    /// The call has returned.
+    /// A call of a library function has returned.
     Returned {
         /// The process that made the call.
         proc: Proc,
@@ -361,7 +361,7 @@ pub enum EventKind {
     },
     /// The scenario ended early.
     Abandoned(AbandonReason),
-    /// The statements of the scenario after the place where it ended.
+    /// Statements that were not played, because the scenario ended before them.
     #[serde(rename = "not_reached")]
     StatementsSkipped {
         /// The line of each statement.
@@ -651,8 +651,8 @@ pub type ReceivedValues = BTreeSet<(Vec<u8>, Vec<u8>)>;
 /// The field of the universe size, which a server need not send.
 const UNIVERSE_SIZE: &[u8] = b"size";
 
-/// Returns whether two lines differ only in the value of a field that they print. If a process received no universe size, it may print
-/// anything in its place.
+/// Returns whether two lines differ only in received values that they print. A process that received no universe size
+/// may print anything in place of the size.
 fn differs_in_received_value(plain: (&[u8], &ReceivedValues), seen: (&[u8], &ReceivedValues)) -> bool {
     plain.1.iter().filter(|(_, usual)| !usual.is_empty()).any(|(name, usual)| {
         let mut now = seen.1.iter().filter(|(other, _)| other == name).peekable();
@@ -668,8 +668,8 @@ fn differs_in_received_value(plain: (&[u8], &ReceivedValues), seen: (&[u8], &Rec
 }
 
 impl Difference {
-    /// Compares two outputs of a process, which received different values in the two runs. A line that prints such a value is not a
-    /// difference.
+    /// Compares two outputs of a process, which received different values in the two runs. Lines that differ only in
+    /// received values count as equal.
     pub fn between(plain: (&[u8], &ReceivedValues), seen: (&[u8], &ReceivedValues)) -> Option<Self> {
         let [left, right] = [plain.0, seen.0].map(|text| text.split(|b| *b == b'\n').collect::<Vec<_>>());
         let cut = |line: &[u8]| Bytes(line[..line.len().min(200)].to_vec());

@@ -148,8 +148,8 @@ fn client_left(event: &Event) -> bool {
     )
 }
 
-/// Returns true if the server closed a connection at event `loss`, and no client had left before. The server then did not react to a client
-/// that left.
+/// Returns true if the server closed a connection at event `loss` before any client left, so the server did not react
+/// to a client that left.
 pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
     let closes = find_event(events, loss).is_some_and(|event| {
         matches!(event.kind, EventKind::ClosedByServer { .. } | EventKind::Ended { ours: false, .. })
@@ -178,8 +178,8 @@ pub(crate) fn closes_before_response(events: &[Event]) -> impl Iterator<Item = u
     })
 }
 
-/// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. `event` is the event of the finding. If it is a
-/// message from the implementation, the finding is not a consequence.
+/// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. `event` is the event of the
+/// finding. A finding about a message from the implementation is not a consequence.
 pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64) -> bool {
     finding.requirement != NO_CRASH
         && finding.seq >= loss
@@ -189,10 +189,10 @@ pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64
 /// Returns whether the behaviour that `cause` reports leads to the behaviour that `effect` reports.
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
-        // RFC 13 requires in a single sentence that a client closes the connection and aborts.
+        // In a single sentence, RFC 13 requires the client to close the connection and to abort.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
-        // From the wrong version on, the two sides speak different versions. A hang is reported only for the first process, which may not
-        // be the one with the wrong version.
+        // After a wrong version, the two sides speak different versions. A hang is reported only for the first process,
+        // which may not be the one with the wrong version.
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
             let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;
             cause.party != PartyKind::Server && cause.max_severity.is_none() && is_own

@@ -60,8 +60,8 @@ pub enum ExpectationKind {
     JobExits(ExitPattern),
     /// The job writes something to stderr or stdout.
     Logs,
-    /// A process of a program makes a request that matches this line of the scenario, and receives an unusual response. `None`: the process
-    /// starts.
+    /// A process of a program makes a request that matches this line of the scenario, and receives an unusual response.
+    /// `None` stands for the start of the process.
     Request(Option<String>),
     /// A program's process exits on its own, with a status that matches.
     Exits(ExitPattern),
@@ -116,7 +116,7 @@ pub enum ReturnCode {
     Any,
     /// Any error.
     Failure,
-    /// Any error. The scenario names an error code that has no number in RFC 13.
+    /// Any error, because the scenario names an error code to which RFC 13 assigns no number.
     #[serde(rename = "unnumbered")]
     UnnumberedError(String),
     /// A particular code.

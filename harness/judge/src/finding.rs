@@ -23,7 +23,7 @@ pub enum PartyKind {
     Library,
 }
 
-/// The start of the text about the launcher's end in an observation.
+/// The prefix of the text that describes the launcher's end in an observation.
 const LAUNCHER_END: &str = "; the launcher, ";
 
 /// A requirement broken at a place in a transcript.

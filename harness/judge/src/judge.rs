@@ -507,7 +507,8 @@ impl Judge {
         }
         let cites = expectation.cites.as_str();
         if let Some(unended) = self.incomplete_message(p, &expectation.kind) {
-            // This is reported at the event that shows the silence, so that the monitor reports first.
+            // The missing response is reported at the event that shows the silence, after the monitor has reported its
+            // findings.
             if unanswered {
                 self.hung |= expectation.kind != ExpectationKind::Silence;
                 self.report_broken(Some(p), unended.rule, unended.expected, unended.seen.text);
@@ -874,8 +875,8 @@ impl Judge {
         self.report_broken(p, cites, expected, self.describe_silence(proof, waited));
     }
 
-    /// Returns the requirement that a silence breaks. This is `cites`, unless the server has not read a request, or has received a request
-    /// in pieces: the silence then breaks the requirement about reading or about pieces.
+    /// Returns the requirement that a silence breaks: the requirement about reading if the server has not read a
+    /// request, the requirement about pieces if the server has received a request in pieces, otherwise `cites`.
     fn silence_requirement<'a>(&self, p: Option<Proc>, cites: &'a str) -> &'a str {
         let in_pieces = p.map_or(cites, |p| self.monitor.line_in_pieces_or(p, cites));
         self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)

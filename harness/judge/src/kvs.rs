@@ -20,8 +20,8 @@ pub(crate) struct KvsPut {
     acknowledged: Option<u64>,
 }
 
-/// The puts that a process must see in addition to the puts before a barrier of the whole group. For each rank, the map contains a limit:
-/// the rank's puts whose number in `acknowledged` is lower must be visible.
+/// The puts that a process must see in addition to the puts before a barrier of the whole group. The map contains a
+/// limit for each rank: the rank's puts with an `acknowledged` number below the limit must be visible.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct KnownPuts(BTreeMap<u32, u64>);
 

@@ -93,7 +93,7 @@ impl From<&str> for ObservationText {
     }
 }
 
-/// A message that is never completed, as a finding reports it.
+/// The description of an incomplete message in a finding.
 pub(crate) struct IncompleteMessage {
     /// The requirement that the incomplete message breaks.
     pub(crate) rule: &'static str,

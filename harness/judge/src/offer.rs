@@ -39,8 +39,8 @@ const ENVIRONMENT_REQUIREMENTS: [&str; 4] = [
 /// Launchers that offer the wire protocol only with an option.
 const OFFERING_OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
 
-/// Returns the advice to pass a certain option to the launcher of `command`. Returns `None` if the launcher needs no option that is known
-/// here, or if the command already contains the option.
+/// Returns the advice to pass a certain option to the launcher of `command`. Returns `None` if no such option is known
+/// for the launcher, or if the command already contains the option.
 pub fn offering_option(command: &[String]) -> Option<String> {
     let words = || command.iter().flat_map(|word| word.split_whitespace());
     let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));

@@ -31,8 +31,8 @@ const CLIENT_JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 /// The requirements that a process breaks if it leaves without a finalize request.
 pub(crate) const CLIENT_FINALIZES: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
-/// The requirements that a process breaks if it ignores the names and limits that it received. A violation is excused if these were
-/// invalid.
+/// The requirements that a process breaks if it ignores the names and limits that it received. A violation is excused
+/// if the received names or limits were invalid.
 const USE_OF_RECEIVED_LIMITS: [&str; 3] =
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_PUT_LENGTH, ids::RFC13_GET_KEY_LENGTH];
 
@@ -613,7 +613,8 @@ impl ProgramState {
                     Some(IncompleteMessage { rule, expected, seen }) => {
                         find(rule, line, None, expected.to_owned(), seen.text);
                     }
-                    // A client may skip an empty line, as a server may. It then waits for the response, which the scenario does not send.
+                    // A client, like a server, may skip an empty line. The client then waits for the response, which
+                    // the scenario does not send.
                     None if process.received_empty_line && proof == HangProof::Idle => {
                         let seen = format!("{proof}, after an empty line");
                         find(

@@ -193,8 +193,9 @@ pub fn scenario_result(
     result.at(strict)
 }
 
-/// Returns the number of the event that reports a death by SIGPIPE, if the server caused the death by closing a connection earlier: a
-/// launcher dies of this signal when it writes to a proxy that has exited. `loss` is the first sign of the death.
+/// Returns the number of the event that reports a death by SIGPIPE, if the server caused the death by closing a
+/// connection earlier. A launcher dies of this signal when it writes to a proxy that has exited. `loss` is the first
+/// sign of the death.
 fn death_after_close(outcome: &ScenarioOutcome, loss: u64, findings: &[JudgedFinding]) -> Option<u64> {
     let (_, signal) = outcome.crashed.as_ref()?;
     if outcome.party != PartyKind::Server || SignalCause::of(*signal) != SignalCause::BrokenPipe {

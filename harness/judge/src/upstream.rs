@@ -74,7 +74,8 @@ struct ProxyState {
     barriers: u64,
     /// Keys of the pairs that the proxy has forwarded.
     forwarded_keys: HashSet<Vec<u8>>,
-    /// Number of forwarded pairs whose keys no process has put. As many missing puts count as changed by the proxy rather than lost.
+    /// Number of forwarded pairs whose keys no process has put. The same number of missing puts count as changed by the
+    /// proxy, not as lost.
     unknown_pairs: usize,
     /// For each request that several processes have sent in identical form, the number of times that the proxy may still forward it.
     identical_requests: HashMap<Vec<u8>, usize>,

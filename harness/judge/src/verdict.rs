@@ -81,7 +81,7 @@ impl Verdict {
     }
 }
 
-/// The broken requirements that make a run red. Each level includes the previous one.
+/// The requirement levels that make a run red if broken. Each level includes the previous one.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]

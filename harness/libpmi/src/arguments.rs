@@ -6,17 +6,16 @@ use std::ffi::{c_char, c_int};
 use pmi_c_api::{Code, strings, text};
 use pmi_wire::SpawnProgram;
 
-/// `PMI_keyval_t`.
+/// The C type `PMI_keyval_t`: a key and its value.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Keyval {
-    /// A NUL-terminated string.
+    /// The key, a NUL-terminated string.
     pub key: *const c_char,
-    /// A NUL-terminated string.
+    /// The value, a NUL-terminated string.
     pub val: *mut c_char,
 }
 
-/// Pairs of a key and a value.
 type KeyvalPairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The arguments of `PMI_Spawn_multiple`.

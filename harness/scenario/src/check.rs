@@ -466,7 +466,8 @@ impl Checker<'_> {
         if located.iter().map(|l| &l.piece).eq(&template.pieces) {
             return located;
         }
-        // The line named an operation, and the template is the message of that operation. The pieces have no positions of their own.
+        // The line named an operation, and the template is the message of that operation. The pieces have no positions
+        // in the file.
         template.pieces.iter().map(|piece| Located { piece: piece.clone(), span: template.span }).collect()
     }
 

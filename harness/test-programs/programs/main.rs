@@ -1,9 +1,10 @@
 //! All programs that tests start, in a single binary. The name of the binary selects the program.
 //!
-//! The binary is the build script of its crate. As a build script, it copies itself into the output folder under the name of every program,
-//! and compiles the C sources. That way, cargo builds the programs before it starts a test that depends on this crate, for any selection of
-//! tests, profile and target folder. Ordinary programs of a package (`[[bin]]`, examples) would not work: cargo builds them only before the
-//! tests of the same package. Besides, installing the package would install them.
+//! The binary is the build script of its crate. As a build script, it copies itself into the output folder under the
+//! name of every program, and compiles the C sources. That way, cargo builds the programs before it starts a test that
+//! depends on this crate, for any selection of tests, profile and target folder. Ordinary programs of a package
+//! (`[[bin]]`, examples) would not work: cargo builds them only before the tests of the same package. Installing the
+//! package would also install them.
 
 mod client;
 mod faulty_manager;

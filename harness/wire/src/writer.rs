@@ -15,8 +15,8 @@ impl Framing {
         put_tuple(out, key, value);
     }
 
-    /// Completes tuples into a message: a line with its newline, or a body after its length. Returns `None` if the body is too long for a
-    /// frame.
+    /// Turns tuples into a complete message: a line with its newline, or a body after its length. Returns `None` if the
+    /// body is too long for a frame.
     pub fn complete(self, mut tuples: Vec<u8>) -> Option<Vec<u8>> {
         match self {
             Self::Lines => tuples.push(b'\n'),

@@ -15,9 +15,9 @@ use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
 use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
-/// The states of a process when it makes a request, as far as scenarios must cover them. The state is `repeated` from request
-/// [`MIN_REPEATED_REQUESTS`] on, and also `repeated-beyond-1024` from request [`MIN_THOUSANDS`] on, because some implementations have
-/// tables of 1024 entries.
+/// The states of the requesting process that scenarios must cover. The state is `repeated` from request
+/// [`MIN_REPEATED_REQUESTS`] on, and also `repeated-beyond-1024` from request [`MIN_THOUSANDS`] on, because some
+/// implementations have tables of 1024 entries.
 const STATES: [&str; 8] = [
     "before-init",
     "joined",

@@ -152,7 +152,7 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: KeptEvents) -> Resu
 }
 
 pub(crate) enum LogPart<'a> {
-    /// The first line.
+    /// The first line of the log.
     Header(&'a RunHeader),
     Event(&'a str, Event),
     Result(&'a ScenarioResult),

@@ -39,7 +39,7 @@ fn with_part(text: &str, [begin, end]: [&str; 2], part: &str) -> String {
     around.map_or(text.to_owned(), |(before, after)| [before, begin, part, end, after].concat())
 }
 
-/// Appends the table line of a message. No word of the protocol needs escapes.
+/// Appends the table line of a message. No word of the protocol needs escaping.
 fn message<'a>(
     out: &mut String,
     command: &str,

@@ -270,7 +270,8 @@ impl Server {
         procs.into_iter().filter(|proc| proc.is_in_barrier()).count() as u32
     }
 
-    /// Records how many processes are waiting in the barrier before a message is handled, because the responses to it may depend on that.
+    /// Records the number of processes that are waiting in the barrier before a message is handled, because the
+    /// responses to the message may depend on it.
     fn note_waiting(&mut self, p: Proc) {
         self.state().waiting = Some(self.waiting(p.group));
     }

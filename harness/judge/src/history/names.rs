@@ -148,8 +148,8 @@ fn after<'h>(request: &'h HistoryRequest, before: Option<&'h [u8]>) -> Vec<Optio
     }
 }
 
-/// Marks the open lookups that the port of this state explains as having taken effect. A lookup does not change the port, so it may take
-/// effect as early as possible.
+/// Marks the open lookups as having taken effect if the port of this state explains them. A lookup does not change the
+/// port, so it may take effect as early as possible.
 fn with_lookups<'h>(
     all: &'h [TimedOperation],
     open: &BTreeSet<usize>,

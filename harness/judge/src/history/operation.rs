@@ -6,7 +6,7 @@ use pmi_wire::Proc;
 
 use crate::observation::quote_bytes;
 
-/// The time that stands for the missing response of an operation.
+/// The response time of an operation that has no response.
 pub(crate) const UNANSWERED: u64 = u64::MAX;
 
 /// An operation of a process, with the times of its request and its response.
@@ -79,7 +79,7 @@ impl History {
 /// A response that no order of the operations explains.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Contradiction {
-    /// The requirement that the response breaks in PMI-1, and the requirement that it breaks in PMI-2.
+    /// The requirements that the response breaks: the first in PMI-1, the second in PMI-2.
     pub(crate) rule: [&'static str; 2],
     /// The index of the operation whose response is unexplained.
     pub(crate) at: usize,

@@ -34,7 +34,7 @@ struct Point {
     is_exit: bool,
 }
 
-/// The state after some of the points. The model follows the standards literally.
+/// The state after some of the points, according to the literal text of the standards.
 #[derive(Clone, Default)]
 struct Model {
     /// For each put: the key, the value, the rank, and the number of barriers that this rank had entered.

@@ -7,14 +7,14 @@ use pmi_wire::place;
 use crate::UnjudgedReason;
 use crate::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 
-/// The placement of a group's processes, as far as they have reported it.
+/// The placement of a group's processes, as reported so far.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
     /// The names of the nodes, in the order in which the processes reported them.
     names: Vec<String>,
     /// The node of each rank, as an index into `names`.
     nodes: BTreeMap<u32, usize>,
-    /// The smallest number of processes on a node that the process manager has stated.
+    /// The smallest number of processes per node that the process manager has reported.
     local_size: Option<u32>,
 }
 
@@ -48,7 +48,7 @@ impl Placement {
     /// the number is unknown. Returns the expected and the observed placement if they differ.
     pub(super) fn contradiction(&self, mapping: &[u32], nodes: u32) -> Option<(String, String)> {
         if self.has_several() {
-            // For each reported node, and for each node of the mapping, the first rank on it.
+            // For each reported node and each node of the mapping, the first rank on the node.
             let (mut of_name, mut of_number) = (BTreeMap::new(), BTreeMap::new());
             let (a, b) = self.nodes.iter().find_map(|(rank, name)| {
                 let number = mapping.get(*rank as usize)?;

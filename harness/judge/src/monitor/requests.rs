@@ -160,8 +160,8 @@ impl Monitor {
         self.request(p, message, needs);
     }
 
-    /// Judges whether a well-formed request may be sent now, and stores the request until it is answered. `needs` is the rule of the draft
-    /// that the request depends on, if it depends on one.
+    /// Judges whether a well-formed request may be sent now, and stores the request until it is answered. `needs` is
+    /// the rule of the draft that the request depends on, if any.
     pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>, needs: Option<&'static str>) {
         let op = message.operation();
         let thrid = message.field("thrid").map(Cow::into_owned);

@@ -143,7 +143,7 @@ impl Monitor {
                 } else {
                     ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST
                 };
-                // A barrier_out that is wrong here does not count as the response to the pending request.
+                // An unexpected barrier_out does not count as the response to the pending request.
                 self.server_error(p, id, expected, seen());
                 if op != Operation::Barrier {
                     self.rank(p).pending.pop_front();

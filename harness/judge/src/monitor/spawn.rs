@@ -95,7 +95,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the arguments that a process should have received, if it received the same text in a different division into arguments.
+    /// Returns the arguments that a process should have received, if it received the same text divided into arguments
+    /// differently.
     pub(crate) fn arguments_in_pieces(&self, p: Proc, args: &[Bytes]) -> Option<&[Bytes]> {
         let text = join_with_blanks(args);
         let requested = &self.groups.get(&p.group)?.arguments;

@@ -95,8 +95,8 @@ pub(super) enum RequestDetail {
         key: Vec<u8>,
         valid: bool,
     },
-    /// A get of a node attribute. `wait` is set if the request asks the server to wait for the attribute: it is the requirement that a
-    /// response without a value then breaks. `existed` is true if the attribute was stored before the request.
+    /// A get of a node attribute. If the request asks the server to wait for the attribute, `wait` is the requirement
+    /// that a response without a value breaks. `existed` is true if the attribute was stored before the request.
     GetNode {
         key: Vec<u8>,
         wait: Option<&'static str>,
@@ -328,7 +328,8 @@ pub struct Monitor {
     pub(super) continues_message: bool,
     /// True if there was any activity on a connection that belongs to no process: bytes, a close, or a missing response.
     pub(super) has_stray_bytes: bool,
-    /// True if the server writes tuples after values that extend to the end of the line. This has been reported.
+    /// True if the server writes tuples after values that extend to the end of the line. This violation has been
+    /// reported.
     pub(super) appends_tuples: bool,
     /// True at index 0 if the server has accepted spawn arguments numbered from zero, and at index 1 if it has accepted spawn arguments
     /// numbered from one.
@@ -401,8 +402,9 @@ impl Monitor {
         Self::default()
     }
 
-    /// Creates a monitor for a scenario that tests these requirements. If all responses contain the same version above the offer, this is
-    /// reported only if the scenario tests the requirement about the version, because the server does the same in every scenario.
+    /// Creates a monitor for a scenario that tests these requirements. If all responses contain the same version above
+    /// the offer, the monitor reports it only in scenarios that test the requirement about the version, because the
+    /// server does so in every scenario.
     pub fn with_focus(requirements: Vec<String>) -> Self {
         Self { focus: Some(requirements), ..Self::default() }
     }
@@ -465,7 +467,8 @@ impl Monitor {
         self.find_rank(p).is_some_and(|r| r.unreadable)
     }
 
-    /// Returns true if the server writes tuples after values that extend to the end of the line. This has been reported.
+    /// Returns true if the server writes tuples after values that extend to the end of the line. This violation has
+    /// been reported.
     pub(crate) fn has_tuples_after_values(&self) -> bool {
         self.appends_tuples
     }
@@ -631,8 +634,8 @@ impl Monitor {
         self.find(PartyKind::Server, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Reports a breach by the client that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid request
-    /// or counts it for a barrier, so no later finding against the server may depend on this.
+    /// Reports a breach by the client that allows the server to abort. RFC 13 does not specify whether a server ignores
+    /// an invalid request or counts it for a barrier, so no later finding against the server may depend on the request.
     pub(super) fn client_error(
         &mut self,
         p: Proc,

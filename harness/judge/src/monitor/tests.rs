@@ -216,8 +216,8 @@ fn missing_answer_cites_the_offered_version(
     assert_eq!(all(1, &[&offer, &format!("0 {end}")]), broken);
 }
 
-/// The spawn requests number their arguments from these numbers. The server accepts all requests but the last, and then closes the
-/// connection.
+/// The arguments of each spawn request are numbered from the corresponding value in `numbers`. The server accepts all
+/// requests but the last, and then closes the connection.
 #[rstest]
 #[case(&[1], &[])]
 #[case(&[0], &["rfc13.spawn.arg-indices"])]
@@ -451,7 +451,8 @@ fn judges_names_only_if_the_order_is_known() {
     assert_eq!(found(&[publish, unpublish, unpublished, published]), Vec::<String>::new());
 }
 
-/// A partial message is only a violation if the process itself closes its connection and TCP does not lose the rest of the message.
+/// A partial message is a violation only if the process itself closes its connection and TCP does not lose the rest of
+/// the message.
 #[rstest]
 #[case::by_itself(&[EventKind::ClosedByClient { proc: P }], true)]
 #[case::killed(&[EventKind::Ended { proc: P, ours: true }], false)]

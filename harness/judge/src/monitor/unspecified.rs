@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The reason why the standards do not specify how a server continues: whether it aborts the program, and which values it stores. Findings
-/// that depend on this are not reported.
+/// The reason why the standards do not specify how a server continues: whether it aborts the program, and which values
+/// it stores. Findings that depend on such unspecified behaviour are not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unspecified {
     /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft does not define this case.

@@ -18,7 +18,6 @@ pub struct Info {
     value: *const c_char,
 }
 
-/// A key and its value.
 type InfoPair = (Vec<u8>, Vec<u8>);
 
 impl Info {

@@ -1,8 +1,9 @@
 //! The server's side of PMI, in every dialect, for any number of process groups.
 //!
-//! Bytes and process events come in through [`Server::receive`], [`Server::closed`] and [`Server::spawned`]; actions for the driver come
-//! out of [`Server::next_action`]. [`Server::read`] decodes requests, and [`Server::perform`] passes them to their handlers. Each subject
-//! has a file. The parts of `receive` are public, so that a wrapper can change requests and responses.
+//! Bytes and process events come in through [`Server::receive`], [`Server::closed`] and [`Server::spawned`]; actions
+//! for the driver come out of [`Server::next_action`]. [`Server::read`] decodes requests, and [`Server::perform`]
+//! passes them to their handlers, which are grouped by subject into files. The parts of `receive` are public, so that a
+//! wrapper can change requests and responses.
 
 mod attributes;
 mod barrier;

@@ -11,7 +11,7 @@ use super::config::{Config, GroupId, GroupSpec, ServerAction};
 use super::open_barrier::OpenBarrier;
 use crate::response::{OperationResult, ResponseHeader, ResponseParts};
 
-/// The progress of a process.
+/// The phase that a process has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessPhase {
     /// The process has not initialized yet.
@@ -53,7 +53,7 @@ pub struct ServerProcess {
     pub framing: Framing,
     /// The negotiated version of PMI-1; 1.1 before the negotiation, and in PMI-2.
     pub version: Version,
-    /// The progress of the process.
+    /// The phase that the process has reached.
     pub phase: ProcessPhase,
     /// True if the process has identified itself on its connection and was accepted.
     pub is_identified: bool,

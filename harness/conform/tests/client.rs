@@ -74,7 +74,8 @@ fn passes(found: &Found, at_least: usize) {
     assert!(played >= at_least, "only {played} scenarios apply");
 }
 
-/// A program that prints the data that it receives passes, whatever mapping and universe size it receives.
+/// A program that prints the data that it receives passes, regardless of the mapping and the universe size in that
+/// data.
 #[test]
 fn program_that_prints_received_data_passes() {
     let filters =

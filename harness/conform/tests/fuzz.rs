@@ -32,7 +32,7 @@ fn fuzz(folder: &Path, args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
-/// The place where the manager with the fault `crash` dies.
+/// The location at which the manager with the fault `crash` dies.
 const CRASH: &str = "crash--faulty-manager--SIGABRT--in-build_script_main-faulty_manager-Fault-handle";
 
 /// Runs the script of a finding, with the words of `command` as arguments. Returns whether the symptom occurs.

@@ -400,7 +400,7 @@ fn sends_sigterm_to_the_launcher_of_a_lingering_job() {
     assert_eq!(ending[1]["job_ending"]["asked"]["exit"]["code"], 7, "{ending:?}");
     assert_eq!(ending[2]["job_ending"]["killed"]["names"], serde_json::json!(["sleep"]), "{ending:?}");
     assert!(run.log.contains("told to end"), "{}", run.log);
-    // The runner cannot terminate the daemon's part of the job. Otherwise, the test of `cancel` would prove nothing.
+    // If the runner could terminate the daemon's part of the job, the test of `cancel` would prove nothing.
     assert_eq!(sleeping(&daemon.sleep).len(), 1);
     let end =
         Command::new("sh").args(["-c", "kill $(cat job.pid)"]).current_dir(daemon.folder.path()).status();

@@ -24,7 +24,7 @@ fn script(text: &str) -> (TempDir, PathBuf) {
     (folder, file)
 }
 
-/// Returns the number of processes with a word in their command line.
+/// Returns the number of processes whose command line contains this word.
 fn running(word: &str) -> usize {
     let lines =
         fs::read_dir("/proc").unwrap().flatten().filter_map(|p| fs::read(p.path().join("cmdline")).ok());
@@ -216,8 +216,8 @@ fn campaign_plays_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &st
         "--known",
         "known.toml",
     ];
-    // The place of the crash must be unknown. Otherwise, a crash that a process's own messages cause would count as the same finding, and
-    // only the first of the two would be reported.
+    // The location of the crash must be unknown. Otherwise, a crash that a process's own messages cause would count as
+    // the same finding, and only the first of the two would be reported.
     let mut command = Command::new(WITHOUT_PTRACE);
     command.arg(env!("CARGO_BIN_EXE_pmi-conform")).args(campaign).current_dir(scratch.path());
     let output = command.env_remove("PMI_CONFORM_SERVER").stdin(Stdio::null()).output().unwrap();

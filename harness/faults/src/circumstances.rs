@@ -22,7 +22,7 @@ pub struct Circumstances {
     pub round: u64,
     /// True if the last response to the process was a refusal.
     pub refused: bool,
-    /// True if the request arrived with others in one read.
+    /// True if the request arrived with other requests in one read.
     pub in_burst: bool,
     /// True if a request from another process arrived earlier in the same round of the event loop.
     pub is_together: bool,

@@ -1,4 +1,4 @@
-//! The places where a server can differ from the reference.
+//! The effects that a server can have: its differences from the reference.
 
 use pmi_reference::{ResponseHeader, ResponseParts};
 use pmi_wire::{Framing, KvsLimits, ResponseOutcome, protocol};

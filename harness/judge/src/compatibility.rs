@@ -304,7 +304,7 @@ pub struct MessageRow {
     pub sender: Sender,
     /// The fields that the result depends on.
     pub fields: Vec<String>,
-    /// The observations about both sides, in words.
+    /// A description of the observations about both sides.
     #[serde(rename = "why")]
     pub reason: String,
 }

@@ -674,7 +674,8 @@ impl Judge {
             return;
         }
         if p.group != 0 {
-            // A process of the group received a wrong rank. This has been reported, and explains why another process seems to be missing.
+            // A process of the group received a wrong rank, which has been reported and explains why another process
+            // seems to be missing.
             if self.has_group_finding(p.group, &RANK_REQUIREMENTS) {
                 self.expectation_state = ExpectationState::Broken;
                 return;
@@ -876,7 +877,7 @@ impl Judge {
     }
 
     /// Returns the requirement that a silence breaks: the requirement about reading if the server has not read a
-    /// request, the requirement about pieces if the server has received a request in pieces, otherwise `cites`.
+    /// request, the requirement about split writes if a request came in several writes, otherwise `cites`.
     fn silence_requirement<'a>(&self, p: Option<Proc>, cites: &'a str) -> &'a str {
         let in_pieces = p.map_or(cites, |p| self.monitor.line_in_pieces_or(p, cites));
         self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)

@@ -92,7 +92,8 @@ pub enum Strictness {
     Must,
     /// MUST and SHOULD requirements.
     Should,
-    /// MUST, SHOULD and de facto requirements. The latter describe behaviour that implementations share beyond the specification.
+    /// MUST, SHOULD and de facto requirements. De facto requirements describe behaviour that implementations share
+    /// beyond the specification.
     DeFacto,
 }
 
@@ -167,7 +168,7 @@ pub struct ScenarioResult {
     /// The reason why the scenario does not apply or could not be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Number of statements after the place where the scenario ended early. They are not judged.
+    /// Number of statements that were not reached, because the scenario ended early, and therefore not judged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreached: usize,
     /// The first lines that were not judged.

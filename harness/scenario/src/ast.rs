@@ -295,7 +295,7 @@ impl Capability {
     /// Words for operations that only the PMI-2 draft describes. They are no longer part of the language.
     pub const REMOVED_WORDS: [&'static str; 5] = ["concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
 
-    /// Returns the word for the capability.
+    /// Returns the word for the capability in the language.
     pub fn word(self) -> &'static str {
         Self::NAMES.iter().find(|(_, need)| *need == self).map_or("", |(word, _)| word)
     }

@@ -109,11 +109,11 @@ struct Checker<'a> {
     outs: Vec<(StepTarget, String)>,
 }
 
-/// The place where a name is used.
+/// The context in which a name is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UseSite {
     Step,
-    /// A place without a rank: `let`, `repeat`, `J:`.
+    /// A context without a rank: `let`, `repeat`, `J:`.
     NoRank,
 }
 

@@ -1,4 +1,4 @@
-//! Parses arithmetic and rank sets with winnow. These are the only two parts of the language that have a grammar within a line.
+//! Parses arithmetic and rank sets with winnow. Only these two parts of the language have a grammar within a line.
 
 use winnow::{
     ModalResult, Parser, Stateful,

@@ -58,7 +58,7 @@ pub(super) fn lines(text: &str) -> Vec<SourceLine> {
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
     pub(super) tests: Option<ImplementationKind>,
-    /// The words for the dialects.
+    /// The names of the dialects.
     pub(super) dialects: Vec<&'a str>,
     /// The table of `each` and the rows to leave out, if the head has an `each` line.
     pub(super) each: Option<(&'a str, Vec<&'a str>)>,

@@ -136,8 +136,8 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Returns whether tests must show that a breach by this party is detected. This applies to observable MUSTs.
-    /// Requirements with contradictory text are excluded, because a breach of them is never a failure.
+    /// Returns whether tests must show that a breach by this party is detected: true for observable MUSTs. Requirements
+    /// with contradictory text are excluded, because a breach of them is never a failure.
     pub fn needs_fault(&self, party: BoundParty) -> bool {
         (self.level == Level::Must || self.fails)
             && self.binds.contains(&party)

@@ -1,5 +1,5 @@
-//! Products of tables: `each` combines every row of a table with every row of a file. In the scenario of a combination, the words of both
-//! rows are replaced with their values.
+//! Products of tables: `each` combines every row of a table with every row of a file. The names that a row binds are
+//! its words. In the scenario of a combination, the words of both rows are replaced with their values.
 
 use std::sync::{Arc, LazyLock};
 

@@ -610,7 +610,7 @@ fn partial_suite_equals_filtered_suite() {
         assert_eq!(names(&part(&|tests, _| tests == kind)), of_kind);
     }
     let all = names(&whole);
-    // Takes every seventh scenario. This selects only some of the rows of a table.
+    // Takes every seventh scenario, so only some rows of a table are selected.
     let some: BTreeSet<&str> = all.iter().step_by(7).map(String::as_str).collect();
     let in_order: Vec<&String> = all.iter().filter(|name| some.contains(name.as_str())).collect();
     assert_eq!(names(&part(&|_, name| some.contains(name))).iter().collect::<Vec<_>>(), in_order);

@@ -22,7 +22,7 @@ impl Dialect {
     /// All dialects.
     pub const ALL: [Self; 2] = [Self::Pmi1, Self::Pmi2];
 
-    /// The words for the dialects, in the order of [`Dialect::ALL`].
+    /// The names by which users select the dialects, in the order of [`Dialect::ALL`].
     pub const WORDS: [&'static str; 2] = ["pmi-1.1", "pmi-2"];
 
     /// Returns the item of a pair that belongs to this dialect: the first for PMI-1, the second for PMI-2.
@@ -30,7 +30,7 @@ impl Dialect {
         self.framing().pick(pair)
     }
 
-    /// Returns the word for the dialect.
+    /// Returns the name by which users select the dialect.
     pub fn word(self) -> &'static str {
         self.pick(Self::WORDS)
     }
@@ -61,7 +61,7 @@ impl Dialect {
     }
 }
 
-/// The error for a word that does not name a dialect.
+/// The error for a name that does not belong to a dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown dialect; choose from: {}", Dialect::WORDS.join(", "))]
 pub struct UnknownDialect;

@@ -71,7 +71,7 @@ fn commands(command: &Command) -> Vec<Command> {
 /// Returns whether this command accepts the option with this value.
 fn accepts(command: &Command, option: &str, value: &str) -> bool {
     let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(option)) else { return false };
-    // The word after a flag, or after an option with an optional value, is a word of the message and not a value.
+    // The word after a flag, or after an option with an optional value, belongs to the message and is not a value.
     let has_value = arg.get_action().takes_values() && !arg.is_require_equals_set() && !value.is_empty();
     let mut words = vec!["pmi-conform".to_owned(), format!("--{option}")];
     words.extend(has_value.then(|| value.to_owned()));

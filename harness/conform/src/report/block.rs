@@ -178,7 +178,7 @@ pub(super) fn party_and_process(judged: &JudgedFinding) -> String {
     }
 }
 
-/// Formats the place of a finding: `FILE:LINE`.
+/// Formats the location of a finding: `FILE:LINE`.
 pub(super) fn place(result: &ScenarioResult, judged: &JudgedFinding) -> String {
     let path = text::clean(&result.path);
     if judged.finding.line == 0 { path } else { format!("{path}:{}", judged.finding.line) }
@@ -286,8 +286,8 @@ impl ResultBlock<'_> {
         if shown.is_empty() {
             return Ok(());
         }
-        // Findings about something that did not happen, or about the end of a process, have no event of their own. For these findings, the
-        // last event before them is marked.
+        // A finding about a missing event, or about the end of a process, has no event in the transcript. For such a
+        // finding, the last event of its process is marked or, if there is none, the last event of any process.
         let marked = |finding: &Finding| {
             let before = || shown.iter().rev().filter(|(event, _)| event.seq <= finding.seq);
             let own = before().find(|(event, text)| event.seq == finding.seq || text.proc == finding.proc);

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use super::text;
 use pmi_judge::compatibility::{Compatibility, MessageSupport, Sender};
 
-/// Writes the messages that the receiver does not understand, then those that it may not understand, and finally the names of all others.
+/// Writes the incompatible messages, then those whose compatibility is unknown, and finally the names of the compatible
+/// messages.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Events in words, for transcripts and sequence charts.
+//! Descriptions of events, for transcripts and sequence charts.
 
 use super::text;
 use pmi_judge::event::{Bytes, Event, EventKind, Exit, JobTermination, SilenceProof};
@@ -42,13 +42,13 @@ impl EventDirection {
     }
 }
 
-/// An event in words.
+/// The description of an event.
 #[derive(Debug)]
 pub(super) struct EventDescription<'a> {
     /// The process that the event concerns; `None` if the event concerns the whole job.
     pub(super) proc: Option<Proc>,
     pub(super) direction: EventDirection,
-    /// The description, with escaped bytes.
+    /// The text, with escaped bytes.
     pub(super) what: String,
     /// The bytes sent over a connection, if the event contains bytes.
     pub(super) bytes: Option<&'a [u8]>,

@@ -187,7 +187,7 @@ pub(super) struct RequirementTally<'a> {
     valid_input_count: usize,
     /// True if the scenarios passed when they were played again.
     pub(super) is_flaky: bool,
-    /// The place of a crash, or else the signal. All crashes share a requirement but may have different causes.
+    /// The location of a crash, or else the signal. All crashes share a requirement but may have different causes.
     pub(super) crash: Option<String>,
     pub(super) first: (&'a ScenarioResult, &'a JudgedFinding),
     /// More specific requirements that scenarios report for the same response to the same request, each with the number of scenarios that

@@ -565,7 +565,7 @@ fn each_cause_is_reported_once() {
             && text.contains("\n1 more scenario shows the same causes (-v prints each)\n"),
         "{text}"
     );
-    // The index comes first. Crashes are distinguished by their place and signal, not by rank.
+    // The index comes first. Crashes are distinguished by their location and signal, not by rank.
     let (first, second) = (
         "causes\n  FAIL iut.no-crash (valid input): rank 0 died of signal 11: 2 scenarios: abort/a, abort/b\n",
         "  FAIL iut.no-crash (valid input): rank 1 died of signal 6: Assertion `x' failed: 1 scenario: abort/c\n",
@@ -920,7 +920,7 @@ fn junit_message_names_the_crash() {
     assert!(!report.contains("message=\"rank 0 did not start\""), "{report}");
 }
 
-/// Two crashes at the same place are covered by two deviations.
+/// Two crashes at the same location are covered by two deviations.
 #[test]
 fn each_deviation_shows_its_reason() {
     let known = |name: &str, reason: &str| {

@@ -110,8 +110,8 @@ fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {
 }
 
 impl ClientSession {
-    /// Returns the index of the step at a place: for example, `put` is the first put of the session, `put-2` the second and `put-last` the
-    /// last. A number is the index of a step.
+    /// Returns the index of the step that `place` names: `put` is the first put of the session, `put-2` the second and
+    /// `put-last` the last. A number is the index of a step.
     fn place(&self, place: &str) -> Result<usize, UnknownStep> {
         if let Ok(number) = place.parse() {
             return Ok(number);

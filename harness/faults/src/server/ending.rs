@@ -39,7 +39,7 @@ impl Server {
         }
     }
 
-    /// Terminates the processes of a group that `which` selects. The others continue.
+    /// Terminates those processes of a group that `which` selects. All other processes continue.
     pub(super) fn close_selected(&mut self, group: GroupId, which: impl Fn(u32, &ServerProcess) -> bool) {
         for rank in 0..self.size(group) {
             let proc = Proc { group, rank };

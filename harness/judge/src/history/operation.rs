@@ -85,7 +85,7 @@ pub(crate) struct Contradiction {
     pub(crate) at: usize,
     /// The indices of the operation `at` and of the operations that contradict its response, in order.
     pub(crate) operations: Vec<usize>,
-    /// The behaviour that would have been correct, in words.
+    /// A description of the correct behaviour.
     pub(crate) reason: String,
 }
 

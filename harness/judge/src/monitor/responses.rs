@@ -307,8 +307,8 @@ impl Monitor {
         let full = self.rank(p).follows_max_length_put
             || matches!(op, Operation::Put | Operation::Get | Operation::Barrier)
                 && self.concerns_max_length(p);
-        // After a silence, the reason is that the server did not join the pieces. If the server closed the connection, a pair of the
-        // maximum length may be the reason instead.
+        // After a silence, the reason is that the request came in several writes. If the server closed the connection,
+        // a pair of the maximum length may be the reason instead.
         let id = if self.rank(p).split_write && !(closed && full) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
@@ -397,8 +397,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that a server breaks if it does not understand the last request of a process: the requirement about pieces
-    /// if the request came in pieces, otherwise `otherwise`.
+    /// Returns the requirement that a server breaks if it does not understand the last request of a process: the
+    /// requirement about split writes if the request came in several writes, otherwise `otherwise`.
     pub(super) fn split_write_rule_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         if self.find_rank(p).is_some_and(|rank| rank.split_write) {
             SPLIT_WRITE_REQUIREMENT
@@ -407,9 +407,10 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement about pieces if the process's last request came in pieces and its oldest unanswered request is a valid PMI-1
-    /// request. If `otherwise` is the requirement that an abort terminates the group, an abort in pieces from any process of the group
-    /// counts as well. In all other cases, returns `otherwise`.
+    /// Returns the requirement about split writes if the process's last request came in several writes and its oldest
+    /// unanswered request is a valid PMI-1 request. If `otherwise` is the requirement that an abort terminates the
+    /// group, an abort in several writes from any process of the group counts as well. In all other cases, returns
+    /// `otherwise`.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         let aborts = |rank: &MonitoredRank| {
             rank.split_write && rank.pending.back().is_some_and(|last| last.op == Some(Operation::Abort))

@@ -161,7 +161,8 @@ pub(super) struct MonitoredRank {
     pub(super) answered_version: Option<Version>,
     /// The version in use; `None` stands for 1.1. A version above the client's offer counts only once the client uses it.
     pub(super) version: Option<Version>,
-    /// The version that the process offered and the version in the server's response, if the latter is higher.
+    /// The version that the process offered and the version in the server's response, if the server's version is
+    /// higher.
     pub(super) version_above_offer: Option<(Version, Version)>,
     /// In PMI-1.2, the `group` of the last barrier of the whole group that the process entered: `WORLD`, or `None` if the key was missing.
     pub(super) world_spelling: Option<Vec<u8>>,
@@ -345,7 +346,7 @@ pub struct Monitor {
     pub(super) names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
     /// Names that were published and withdrawn.
     pub(super) unpublished: HashSet<Vec<u8>>,
-    /// Names about which two ranks had a request pending at the same time, so the order of the two requests is unknown.
+    /// Names about which two ranks had pending requests at the same time, so the order of the requests is unknown.
     pub(super) contested_names: HashSet<Vec<u8>>,
     /// The number of complete spawn requests.
     pub(super) spawned: u32,
@@ -537,7 +538,7 @@ impl Monitor {
         let group = self.group(id);
         (group.nodes, group.parents) = (nodes, parents);
         group.set_requested_size(size);
-        // The server sets the mapping of the new group, whatever the request contains.
+        // The server sets the mapping of the new group, regardless of the request.
         let preput = preput.into_iter().filter(|(key, _)| key != MAPPING_KEY);
         preput.for_each(|(key, value)| group.kvs.preput(key, value));
     }

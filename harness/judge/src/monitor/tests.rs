@@ -359,7 +359,7 @@ fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] de
 
 #[rstest]
 #[case(&["0 > cmd=init pmi_version=1 pmi_subversion=1", "0 < cmd=response_to_init rc=-1"], "rfc13.abnf.c-init")]
-// The request was not understood because it came in pieces.
+// The request was not understood because it came in several writes.
 #[case(&["0 >| cmd=init ", "0 > pmi_version=1 pmi_subversion=1", "0 < cmd=response_to_init rc=-1"], "rfc13.wire.newline")]
 #[case(&[INITS[0][0], INITS[0][1], NAMES[0][0], "0 < cmd=my_kvsname kvsname=\u{192}1"], "rfc13.abnf.word")]
 #[case(&[INITS[0][0], INITS[0][1], NAMES[0][0], NAMES[0][1], "0 > cmd=put kvsname=k key=a value=cmd",

@@ -39,7 +39,7 @@ fn get_all(bencher: Bencher, ranks: u32) {
         .bench(|| serve(ranks, &["exchange"]));
 }
 
-/// Every rank puts a key, enters the barrier, and gets one key. Starts and exits of processes take most of the time.
+/// Every rank puts a key, enters the barrier, and gets one key. Process start-up and exit take most of the time.
 #[divan::bench(args = [64, 256, 1024], sample_count = 5, sample_size = 1)]
 fn get_one(bencher: Bencher, ranks: u32) {
     bencher.counter(ItemsCount::new(ranks)).bench(|| serve(ranks, &["neighbours", "1"]));

@@ -833,7 +833,7 @@ fn all_reports_have_the_same_figures() {
     let end = |text: &str| read(text)["end"].clone();
     let played = end(&fs::read_to_string(folder.path().join("run.json")).unwrap());
     assert_eq!((&played["counts"], &played["deviations"]), (&serde_json::json!({ "pass": 1 }), &1.into()));
-    // In this log, the durations of scenarios played concurrently add up to more than that of the run.
+    // In this log, the durations of concurrent scenarios add up to more than the duration of the run.
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     let slow = |line: &str| {
         let mut line = read(line);

@@ -231,8 +231,8 @@ fn under_serve(suite: &Suite, scenarios: &[Arc<Scenario>], path: &Path, fault: &
     judge_under(suite, scenarios, path, fault, Some(Box::new(server)))
 }
 
-/// Returns, for each file, one row for each distinct list of requirements that its rows test. The other rows differ only in the messages
-/// that a library receives, not in the results of its calls.
+/// Returns one row for each file and each distinct list of requirements that the file's rows test. The other rows
+/// differ only in the messages that a library receives, not in the results of its calls.
 fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
     let mut samples = BTreeSet::new();
     let is_first = |s: &&Arc<Scenario>| {

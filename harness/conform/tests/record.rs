@@ -342,8 +342,8 @@ fn tap_forwards_signals_and_exit_status() {
     assert_eq!(output.status.into_raw() >> 8, 3);
 }
 
-/// A process manager with a port to which its process connects. It starts one process, from the rest of its command line, and answers
-/// requests from a table.
+/// A process manager with a port to which its process connects. It starts one process, with the rest of its command
+/// line as the command, and answers requests from a table.
 const PORT_MANAGER: &str = r#"
 import os, socket, subprocess, sys
 listener = socket.create_server(("127.0.0.1", 0))

@@ -482,7 +482,7 @@ mod tests {
         }
     }
 
-    /// If a failure was examined alongside other jobs, the scenario was played more often than the rest of the run.
+    /// A scenario whose failure was examined alongside other jobs was played more often than other scenarios.
     #[test]
     fn draft_states_the_number_of_runs() {
         let result = |scenario: &str, played: u32| {

@@ -701,8 +701,9 @@ mod tests {
     #[case::one_line_less("mapping (vector,[0]x2)\nuniverse -1\n", true)]
     fn output_may_differ_only_in_received_values(#[case] seen: &str, #[case] differs: bool) {
         let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
-        // A line may differ only in received values. A value of the plain run may be replaced only by a value that the process received in
-        // this run. A process that received no universe size may print anything in its place.
+        // A line may differ only in received values. A value of the plain run may be replaced only by a value that the
+        // process received in this run. A process that received no universe size may print anything in place of the
+        // size.
         let no_size = received(&[("rc", "-1")]);
         let (before, after) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
         let usual = received(&[("value", "x"), ("size", "2"), ("rc", "0")]);

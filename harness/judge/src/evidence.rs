@@ -262,7 +262,8 @@ fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     within.take(MAX_EVENTS_PER_MESSAGE).map(|(seq, _)| seq).collect()
 }
 
-/// Returns the messages that the scenario sent to a process in place of correct answers up to this event, each with the request before it.
+/// Returns the messages up to this event that the scenario sent to a process in place of correct answers, each with the
+/// request before it.
 fn scripted_answers(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let events = &events[..events.partition_point(|event| event.seq <= seq)];
     let mut kept = Vec::new();

@@ -90,7 +90,7 @@ pub struct Judge {
     program: ProgramState,
     library: LibraryJudge,
     monitor_findings: Vec<Finding>,
-    /// Findings about expectations of the scenario that were not met.
+    /// Findings about unmet expectations of the scenario.
     scenario_findings: Vec<Finding>,
     expectation: Option<Expectation>,
     expectation_state: ExpectationState,
@@ -497,8 +497,9 @@ impl Judge {
             if self.expectation_state == ExpectationState::Broken
                 && matches!(&expectation.kind, ExpectationKind::Returns { code, .. } if !code.matches(0))
             {
-                // The call should have failed on the last response, so findings about later messages from this process are consequences. A
-                // finding about a wrong version is kept, because it shows why the call did not fail.
+                // The call should have failed because of the last response, so findings about later messages from this
+                // process are consequences. A finding about a wrong version is kept, because it shows why the call did
+                // not fail.
                 let answered = self.library.answered_at(p);
                 let is_cause = |f: &Finding| f.requirement == ids::RFC13_INIT_HIGHEST_MUTUAL;
                 self.monitor_findings.retain(|f| f.proc != Some(p) || f.seq <= answered || is_cause(f));
@@ -526,9 +527,9 @@ impl Judge {
                         self.find_mismatch(p, cites, format!("{} ({what})", pattern.shown), &line);
                         // A refused spawn starts no process group, so the missing processes must not cause a second finding.
                         self.conversation.consume(&line);
-                        // The following steps are judged as if the value had been right, so that one wrong value does not hide other
-                        // errors. A proxy's request is an exception: with a wrong value it is a different request, for which the scenario
-                        // has no response.
+                        // The following steps are judged as if the value had been correct, so that one wrong value does
+                        // not hide other errors. A proxy's request is an exception: with a wrong value it is a
+                        // different request, for which the scenario has no response.
                         let read = pattern
                             .read_leniently(&line.text, line.framing)
                             .filter(|_| p.group != Proc::PROXY_GROUP);

@@ -26,7 +26,7 @@ pub(crate) struct KvsPut {
 pub(crate) struct KnownPuts(BTreeMap<u32, u64>);
 
 impl KnownPuts {
-    /// Adds all puts of a rank that have been acknowledged so far.
+    /// Adds all acknowledged puts of a rank.
     pub(crate) fn add_all(&mut self, rank: u32, kvs: &Kvs) {
         self.0.insert(rank, kvs.acknowledged);
     }

@@ -292,8 +292,8 @@ impl ProcessState {
         }
     }
 
-    /// Returns the violations by a rank that differs from PMI_RANK and by a key that PMI-2 does not allow. Each item consists of the
-    /// requirement, the maximum severity, the expected behaviour and the observed behaviour.
+    /// Returns these violations: a rank that differs from PMI_RANK, and a key that PMI-2 does not allow. Each item
+    /// consists of the requirement, the maximum severity, the expected behaviour and the observed behaviour.
     fn odd_requests(&self) -> Vec<(&'static str, Option<Severity>, String, String)> {
         let note = Some(Severity::Note);
         let rank = self.wrong_rank.zip(self.rank).map(|(sent, rank)| {

@@ -47,8 +47,8 @@ const MAX_MESSAGE_BYTES: usize = 4096;
 /// Maximum length of a message that explains a finding, in bytes.
 const MAX_EVIDENCE_BYTES: usize = 64 * 1024;
 
-/// Turns the outcome of a scenario into its result. `result` names the scenario and the time that it took. `quote` returns the text of a
-/// line of the scenario, or an empty string for an unknown line.
+/// Turns the outcome of a scenario into its result. `result` contains the name of the scenario and the time that it
+/// took. `quote` returns the text of a line of the scenario, or an empty string for an unknown line.
 pub fn scenario_result(
     mut result: ScenarioResult,
     mut outcome: ScenarioOutcome,

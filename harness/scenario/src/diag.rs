@@ -167,8 +167,9 @@ pub(super) fn closest_word<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Opt
         .map(|(_, k)| k)
 }
 
-/// Returns the result of [`closest_word`], or else the shortest known word with a common prefix. This is suitable for names, because users
-/// abbreviate names. It is not suitable for commands, because a correct command may share a prefix with a known one.
+/// Returns the result of [`closest_word`], or else the shortest known word with a common prefix. This function is
+/// suitable for names, because users abbreviate names. It is not suitable for commands, because a correct command may
+/// share a prefix with a known one.
 pub(super) fn suggest_name<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
     closest_word(word, known).or_else(|| {
         let alike = |k: &&str| k.len().min(word.len()) >= 3 && (k.starts_with(word) || word.starts_with(k));

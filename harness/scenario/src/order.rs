@@ -1,5 +1,5 @@
-//! The order of the suite. It follows the order in which a process uses PMI and in which RFC 13 describes it. Later scenarios build on
-//! earlier scenarios, so the first failure is usually the one to investigate.
+//! The order of the suite: the order in which a process uses PMI, and in which RFC 13 describes it. Later scenarios
+//! build on earlier scenarios, so the first failure is usually the one to investigate.
 
 /// The folders of scenarios, in order. Other folders come after them.
 const FOLDER_ORDER: [&str; 48] = [

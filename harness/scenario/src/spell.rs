@@ -445,8 +445,9 @@ impl Speller<'_> {
         Some(vec![message])
     }
 
-    /// Returns the lines of a request to spawn programs. A field that the current program already has begins the next program. By
-    /// default, the program is the agent, one process is requested, and counts are correct.
+    /// Returns the lines of a request to spawn programs. A field that the current program already has marks the
+    /// beginning of the next program. By default, the program is the agent, one process is requested, and counts are
+    /// correct.
     fn spawn(
         &mut self,
         exchange: &Exchange,

@@ -146,7 +146,7 @@ pub(crate) fn first_bad_byte(bytes: &[u8]) -> Option<usize> {
     fn bad(byte: u8) -> bool {
         (byte.wrapping_sub(b' ') > b'~' - b' ') & (byte != b'\t')
     }
-    // A loop without an early exit can be vectorized by the compiler. Only an invalid line is searched a second time.
+    // The compiler can vectorize a loop without an early exit. Only an invalid line is searched a second time.
     if bytes.iter().fold(false, |any, byte| any | bad(*byte)) {
         bytes.iter().position(|byte| bad(*byte))
     } else {

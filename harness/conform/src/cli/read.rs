@@ -33,7 +33,7 @@ pub(super) fn enable_sets(catalogue: &mut Catalogue, sets: &[String]) {
     }
 }
 
-/// Rejects deviations that name a scenario which exists neither in `suite` nor in the embedded suite. Only a run knows the user's own
+/// Rejects deviations whose scenario is neither in `suite` nor in the embedded suite. Only a run knows the user's own
 /// scenarios.
 pub(super) fn check_scenarios(path: &Path, deviations: &Deviations, suite: &Suite) -> anyhow::Result<()> {
     let Some((line, name)) = deviations.first_unknown_scenario(suite) else { return Ok(()) };

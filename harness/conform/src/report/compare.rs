@@ -284,8 +284,9 @@ impl Comparison {
         self.changed.iter().any(|change| change.worse)
     }
 
-    /// Writes the comparison as text. Scenarios that apply in one run only are grouped, because they show which operations an
-    /// implementation supports, not how well they work. Scenarios that only one run has played are counted, and with `all` also named.
+    /// Writes the comparison as text. Scenarios that apply in one run only are grouped, because they show which
+    /// operations an implementation supports, not how well they work. Scenarios that only one run has played are
+    /// counted; if `all` is true, they are also named.
     ///
     /// # Errors
     ///

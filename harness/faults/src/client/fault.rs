@@ -66,8 +66,9 @@ pub const UNDETECTABLE_REQUIREMENTS: &[UndetectableRequirement] = &[
     UndetectableRequirement { id: "singleton.client.once", reason: SINGLETON_REASON },
 ];
 
-/// The reason for requirements that can be broken only by a program that uses the value. The test programs break them.
+/// The reason why no script breaks requirements about the use of a value. The test programs break these requirements.
 const SCRIPT_REASON: &str = "the scripts do not use the value, so they do not fail if it is missing";
 
-/// The reason for requirements on a program that starts its process manager. The test programs break them.
+/// The reason why no script breaks requirements on a program that starts its process manager. The test programs break
+/// these requirements.
 const SINGLETON_REASON: &str = "this requirement is broken before PMI begins, when a program starts its process manager, which no session in this table does";

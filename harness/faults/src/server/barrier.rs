@@ -167,8 +167,9 @@ impl Server {
         (0..self.size(p.group)).all(|rank| entries(self, Proc { rank, ..p }) >= own)
     }
 
-    /// Holds a request back until all processes have entered the barriers that its process has left, if an effect requires it because the
-    /// server's barrier does not block. Returns whether the request is held back. An abort is never held back.
+    /// Holds a request back until all processes have entered the barriers that the requesting process has left. Does so
+    /// only if an effect requires it, because the server's barrier does not block. Returns whether the request is held
+    /// back. An abort is never held back.
     pub(super) fn held_for_barrier(&mut self, from: Proc, message: &[u8]) -> bool {
         let pick =
             |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndRequestsWait)).then_some(());

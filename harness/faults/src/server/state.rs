@@ -98,8 +98,8 @@ pub(super) struct EffectState {
 }
 
 impl EffectState {
-    /// Returns the state for the effects of a behaviour. Returns `None` if there are no effects, so each hook of a plain reference server
-    /// only tests an option.
+    /// Returns the state for the effects of a behaviour. Returns `None` if there are no effects. Each hook of a plain
+    /// reference server then only tests an option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),

@@ -131,8 +131,8 @@ impl Monitor {
         self.check_prefix(p, key);
         let entered = self.rank(p).barriers_entered;
         let group = self.group(p.group);
-        // This is a rank that received no value for the key, although it had already left a fence that the putting rank has not entered
-        // yet.
+        // `early` is a rank that received no value for the key, although it had already left a fence that the putting
+        // rank has not entered yet.
         let early = group.missed_gets.get(key).and_then(|misses| {
             misses
                 .iter()

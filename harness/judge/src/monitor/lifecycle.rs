@@ -1,4 +1,4 @@
-//! The life of a process: its inits, finalize and abort, their order, and the end of its connection.
+//! The life cycle of a process: its inits, finalize and abort, their order, and the end of its connection.
 
 use pmi_scenario::ids::{self, rules};
 use pmi_wire::grammar::{parse_bool, parse_int};

@@ -1,6 +1,7 @@
-//! The monitor: a model of PMI-1 and PMI-2 that reads all events, with or without a scenario. The monitor follows every connection in both
-//! directions and reports violations by either side. After a client has broken the protocol, the standards do not specify the server's
-//! behaviour ([`Unspecified`]). From then on, the monitor reports only behaviour towards the client's group that is never allowed.
+//! The monitor: a model of PMI-1 and PMI-2 that reads all events, with or without a scenario. The monitor follows every
+//! connection in both directions and reports violations by either side. After a client has broken the protocol, the
+//! standards do not specify the server's behaviour ([`Unspecified`]). From then on, the monitor reports only those
+//! actions towards the client's group that are never allowed.
 
 mod attributes;
 mod collective;

@@ -43,7 +43,8 @@ impl Monitor {
                 if known {
                     self.unpublished.insert(name);
                 } else if message.framing == Framing::Lines && !self.state_unknown(p) {
-                    // RFC 13 does not specify whether this is an error. Either way, the name is not published afterwards.
+                    // RFC 13 does not specify whether withdrawing an unpublished name is an error. Either way, the name
+                    // is not published afterwards.
                     let expected = "an error, since the name is not published".to_owned();
                     let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
                     self.find(

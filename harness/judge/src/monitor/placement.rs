@@ -66,8 +66,8 @@ impl Placement {
         }
         let size = mapping.len() as u32;
         let mapped = mapping.iter().collect::<BTreeSet<_>>().len() as u32;
-        // If a single node was requested, but a node has fewer processes than the group, the process manager has spread the processes
-        // itself, and the nodes are unknown.
+        // If a single node was requested, but a node has fewer processes than the group, the process manager has spread
+        // the processes over unknown nodes.
         let is_unknown = nodes == 0 || nodes == 1 && self.local_size.is_some_and(|local| local < size);
         (!is_unknown && mapped != nodes).then(|| {
             let noun = |count: u32| if count == 1 { "node" } else { "nodes" };

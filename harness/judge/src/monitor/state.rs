@@ -474,9 +474,9 @@ impl Monitor {
         self.appends_tuples
     }
 
-    /// Returns the requirement that the server breaks if it has not read everything that these processes wrote. A process does not count if
-    /// the server has answered it before, and the process has since written more than a page or more than once. The server may then have
-    /// read a part.
+    /// Returns the requirement that the server breaks if it has not read everything that these processes wrote. A
+    /// process does not count if the server has answered it before and it has since written more than a page or more
+    /// than once, because the server may then have read a part of these bytes.
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
         let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.find_rank(*p)?)));
         let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;

@@ -363,8 +363,9 @@ impl Client {
         Ok(bytes)
     }
 
-    /// RFC 13, "`PMI_KVS_Put`"; draft, "`PMI_KVS_Put`": puts a pair. RFC 13: "A key SHALL NOT be put more than once". That includes a key
-    /// whose put the server has refused, because the server may have stored it. The draft does not limit the number of puts.
+    /// RFC 13, "`PMI_KVS_Put`"; draft, "`PMI_KVS_Put`": puts a pair. RFC 13: "A key SHALL NOT be put more than once".
+    /// The client also applies this rule to a key whose put the server has refused, because the server may have stored
+    /// it. The draft does not limit the number of puts.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         if self.keys.contains(key) {

@@ -1,7 +1,8 @@
 //! The keyval space: put and get, in every dialect.
 //!
-//! [`Server::put`] refuses a second put of the same key, and the first value stays. [`Server::get`] answers a get before the barrier
-//! immediately: with the value if it has been put, otherwise with a miss, that is, a response which states that the key was not found.
+//! [`Server::put`] refuses a second put of the same key, and the first value stays. [`Server::get`] answers a get
+//! before the barrier immediately: with the value if it has been put, otherwise with a miss, that is, a response that
+//! reports a missing key.
 
 use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX};
 use pmi_wire::{Framing, Proc};

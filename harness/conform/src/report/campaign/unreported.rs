@@ -12,8 +12,8 @@ use crate::report::text::times;
 pub(super) enum UnreportedReason {
     /// The bucket is known. The number states how often it was encountered.
     Known(u64),
-    /// The failure recurred in at most one of the runs that were to confirm it. The number states how often the bucket was encountered
-    /// before these runs.
+    /// At most one of the confirmation runs showed the failure again. The number states how often the bucket was
+    /// encountered before these runs.
     Unconfirmed(u32),
     Unexamined,
 }

@@ -21,7 +21,6 @@ pub(crate) enum LengthFormat {
 pub(crate) struct ResponseDraft {
     /// The process that receives the response.
     pub to: Proc,
-    /// The form of the response.
     header: ResponseHeader,
     /// `cmd` comes first, then `rc`, the operation's own fields and `msg`. The response to abort has no tuples.
     pub tuples: Vec<(Vec<u8>, Vec<u8>)>,

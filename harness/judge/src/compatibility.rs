@@ -73,7 +73,6 @@ struct UnansweredRequest {
     has_job_id: bool,
 }
 
-/// The state of a connection.
 #[derive(Default)]
 struct ObservedConnection {
     pending: VecDeque<UnansweredRequest>,

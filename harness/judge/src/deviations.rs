@@ -217,7 +217,6 @@ impl Deviations {
         self.entries.iter().any(|expected| expected.entry.sensitive && expected.scenario.matches(scenario))
     }
 
-    /// Returns the entry that covers a finding of a scenario.
     fn find_covering(&self, scenario: &str, finding: &Finding) -> Option<&DeviationEntry> {
         let mut entries = self.entries.iter().filter(|expected| expected.scenario.matches(scenario));
         entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)

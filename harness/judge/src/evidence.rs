@@ -91,7 +91,6 @@ pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
     before().any(leaves)
 }
 
-/// Returns the event whose number is `seq`.
 pub(crate) fn find_event(events: &[Event], seq: u64) -> Option<&Event> {
     events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])
 }

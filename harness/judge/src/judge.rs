@@ -1046,7 +1046,6 @@ mod tests {
     use crate::library::api::CallResult;
     use crate::testing::{INITS, P, cited, event, events, framed, launched, numbered, spawn, started};
 
-    /// Returns the outcome of these events.
     fn outcome(party: PartyKind, kinds: impl IntoIterator<Item = EventKind>) -> ScenarioOutcome {
         let mut judge = Judge::new(party, Vec::new());
         numbered(kinds).iter().for_each(|event| judge.observe(event));

@@ -7,7 +7,6 @@ use crate::observation::PRINTABLE_LIMIT;
 /// The pseudo rank of pairs that come from the process group's spawn request.
 pub(crate) const PREPUT: u32 = u32::MAX;
 
-/// A put of a key.
 #[derive(Debug, Clone)]
 pub(crate) struct KvsPut {
     pub(crate) value: Vec<u8>,

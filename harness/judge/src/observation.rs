@@ -53,7 +53,6 @@ impl fmt::Display for ObservationKind {
     }
 }
 
-/// The text and the kind of an observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObservationText {
     pub(crate) text: String,

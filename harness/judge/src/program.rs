@@ -46,7 +46,6 @@ const MALFORMED_NAME_RULES: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_T
 /// A key of a process group's keyval space.
 type GroupKey = (u32, Vec<u8>);
 
-/// The first put of a key.
 #[derive(Debug)]
 struct FirstPut {
     process: Proc,
@@ -56,7 +55,6 @@ struct FirstPut {
     barriers_entered: usize,
 }
 
-/// A get with its response.
 #[derive(Debug)]
 struct GetExchange {
     key: Vec<u8>,
@@ -125,7 +123,6 @@ struct ProcessState {
     scripted: bool,
     /// The operation of the last request with a scripted response. The scenario may script the responses to all requests of this operation.
     scripted_operation: Option<Operation>,
-    /// The last exchange with a scripted response.
     last_scripted_exchange: Option<ExchangeSummary>,
     /// The last exchange with a response that the scenario does not script.
     last_other_exchange: Option<ExchangeSummary>,
@@ -487,7 +484,6 @@ impl ProgramState {
         })
     }
 
-    /// Returns the values that each process received.
     pub(crate) fn received_values(&self) -> BTreeMap<Proc, ReceivedValues> {
         self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
     }

@@ -25,7 +25,6 @@ use crate::result::{crash, excerpt, is_same_finding, judged};
 use crate::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Monitor, PartyKind, Severity, evidence};
 
-/// Maximum number of findings in a session.
 const MAX_FINDINGS_PER_SESSION: usize = 1000;
 
 /// Number of recent events that are searched for the request that led to a finding.
@@ -54,7 +53,6 @@ fn binds_all(id: &str) -> bool {
     set.is_rfc13() || set == RequirementSet::Pmi2Common
 }
 
-/// A process of the session.
 #[derive(Default)]
 struct SessionProcess {
     closed: bool,
@@ -76,7 +74,6 @@ struct SessionProcess {
 }
 
 impl SessionProcess {
-    /// Records a message from or to the process.
     fn record_message(&mut self, (direction, message): &CompletedMessage<'_>) {
         let message = message.as_ref().ok();
         match direction {

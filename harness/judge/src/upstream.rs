@@ -109,7 +109,6 @@ fn get<'a>(line: &'a [u8], key: &str) -> Option<&'a [u8]> {
     response(line).raw(key)
 }
 
-/// Returns the command of a request or response.
 fn command(line: &[u8]) -> &[u8] {
     let first = line.split(|b| matches!(b, b' ' | b'\n')).next().unwrap_or_default();
     first.strip_prefix(b"mcmd=").or(first.strip_prefix(b"cmd=")).unwrap_or(first)
@@ -202,7 +201,6 @@ impl UpstreamMonitor {
         }
     }
 
-    /// Returns the processes of a group that a proxy serves.
     fn processes_of_proxy(&self, group: u32, proxy: u32) -> Vec<Proc> {
         let size = self.sizes.get(&group).copied().unwrap_or(0);
         let nodes = place(size, self.nodes.max(1));

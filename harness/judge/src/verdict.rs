@@ -313,7 +313,6 @@ pub struct RunHeader {
     pub strict: Strictness,
 }
 
-/// The separator of protocols in a header.
 const PROTOCOL_SEPARATOR: &str = " and ";
 
 impl RunHeader {

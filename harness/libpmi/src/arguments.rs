@@ -18,7 +18,6 @@ pub struct Keyval {
 
 type KeyvalPairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The arguments of `PMI_Spawn_multiple`.
 pub(crate) struct SpawnMultipleArguments {
     pub(crate) count: c_int,
     pub(crate) cmds: *const *const c_char,

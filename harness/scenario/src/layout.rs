@@ -21,7 +21,6 @@ pub(super) struct SourceLine {
 }
 
 impl Span {
-    /// Returns the text of the span.
     pub(super) fn of(self, text: &str) -> &str {
         text.get(self.start..self.end).unwrap_or_default()
     }

@@ -35,7 +35,6 @@ struct Fault {
 }
 
 impl Fault {
-    /// Handles bytes from a rank.
     fn handle(&mut self, rank: u32, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         let puts = text.matches("cmd=put ").count();

@@ -68,7 +68,6 @@ fn commands(command: &Command) -> Vec<Command> {
     below.chain([command.clone()]).collect()
 }
 
-/// Returns whether this command accepts the option with this value.
 fn accepts(command: &Command, option: &str, value: &str) -> bool {
     let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(option)) else { return false };
     // The word after a flag, or after an option with an optional value, belongs to the message and is not a value.

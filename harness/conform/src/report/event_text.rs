@@ -11,7 +11,6 @@ fn ended(exit: Option<Exit>) -> String {
     exit.map_or("it does not end".to_owned(), |exit| exit.to_string())
 }
 
-/// The direction of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EventDirection {
     /// No direction: an event of a process or of the job.
@@ -42,7 +41,6 @@ impl EventDirection {
     }
 }
 
-/// The description of an event.
 #[derive(Debug)]
 pub(super) struct EventDescription<'a> {
     /// The process that the event concerns; `None` if the event concerns the whole job.

@@ -63,32 +63,20 @@ impl<W: Write> LogWriter<W> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
     #[error("cannot read {name}")]
-    Read {
-        /// Name of the log.
-        name: String,
-        source: io::Error,
-    },
+    Read { name: String, source: io::Error },
     /// The log has no complete first line.
     #[error(
         "{name} is empty: the run ended before it wrote its first line, or this is not a log; run it again"
     )]
-    Empty {
-        /// Name of the log.
-        name: String,
-    },
+    Empty { name: String },
     /// A different version of this program wrote the log.
     #[error(
         "{name} has format {format}, but this pmi-conform reads {LOG_FORMAT}: use the version that wrote it"
     )]
-    Format {
-        /// Name of the log.
-        name: String,
-        format: u64,
-    },
+    Format { name: String, format: u64 },
     /// A line is invalid or out of place.
     #[error("{name}:{line}: {why}")]
     Line {
-        /// Name of the log.
         name: String,
         /// Line number, from 1.
         line: usize,

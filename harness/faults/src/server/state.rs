@@ -64,7 +64,6 @@ pub(super) struct EffectState {
     pub(super) is_together: bool,
     /// The number of barriers that each group has passed.
     pub(super) rounds: HashMap<GroupId, u64>,
-    /// The origin of each pair.
     pub(super) origins: HashMap<(GroupId, Vec<u8>), PutOrigin>,
     /// The values that a rank put under a key that another rank had put before.
     pub(super) own_values: HashMap<(Proc, Vec<u8>), Vec<u8>>,
@@ -84,7 +83,6 @@ pub(super) struct EffectState {
     pub(super) deferred: Vec<(GroupId, Vec<u8>, Vec<u8>)>,
     /// True if requests are no longer answered.
     pub(super) stopped_answering: bool,
-    /// The number of barriers that have opened.
     pub(super) opened_barriers: u64,
     /// Group barriers that have been opened.
     pub(super) opened_group_barriers: Vec<(GroupId, BarrierIdentity)>,

@@ -45,7 +45,6 @@ enum ReceivedInCall {
     Otherwise,
 }
 
-/// A process that loads the library.
 #[derive(Debug, Default)]
 struct LibraryProcess {
     /// True if the runner started the process, rather than a process manager.

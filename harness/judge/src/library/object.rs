@@ -12,7 +12,6 @@ const KEYVAL_SPACE_FUNCTIONS: [&str; 4] = [
     ids::RFC13_API_KVS_ITER_NEXT,
 ];
 
-/// A library file.
 pub(super) struct LibraryFile<'a> {
     pub(super) name: &'a str,
     pub(super) soname: Option<&'a str>,

@@ -162,7 +162,6 @@ impl Monitor {
         (message.framing == Framing::Lines).then_some(RequestDetail::Plain)
     }
 
-    /// Judges the response to an init.
     pub(super) fn init_answered(&mut self, p: Proc, offered: Version, message: &Decoded<'_>) {
         let seen = || ObservationText::message(message.text);
         let (id, ok) = (ids::RFC13_INIT_VERSION_USED, message.is_success());

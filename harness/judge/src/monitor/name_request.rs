@@ -2,7 +2,6 @@
 
 use pmi_wire::{Decoded, Operation};
 
-/// A request about a name.
 #[derive(Debug, Clone)]
 pub(crate) enum NameRequest {
     Publish { name: Vec<u8>, port: Vec<u8> },

@@ -18,7 +18,6 @@ const LANES_WIDTH: usize = 400;
 const CHARACTER_WIDTH: usize = 7;
 /// Maximum number of bytes that the page shows of a message when the reader unfolds it.
 const MAX_UNFOLDED_BYTES: usize = 4096;
-/// Number of bytes per line of a dump.
 const DUMP_BYTES_PER_LINE: usize = 16;
 /// Maximum number of bytes in the dump of a message that breaks a requirement.
 const MAX_DUMP_BYTES: usize = 256;

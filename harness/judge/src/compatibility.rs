@@ -295,11 +295,11 @@ pub struct MessageRow {
     /// The result of the comparison.
     #[serde(rename = "fit")]
     pub support: MessageSupport,
-    /// The dialect.
+    /// The dialect of the message.
     pub dialect: Dialect,
     /// The command of the request, even if this row is about a response.
     pub command: String,
-    /// The sender.
+    /// The sender of the message.
     pub sender: Sender,
     /// The fields that the result depends on.
     pub fields: Vec<String>,

@@ -124,7 +124,7 @@ pub enum EventKind {
     },
     /// A process of the group reported to the runner.
     Started {
-        /// The process.
+        /// The process that reported.
         proc: Proc,
         /// The process's `PMI_*` environment, and the variables that describe its node.
         env: BTreeMap<String, String>,
@@ -135,14 +135,14 @@ pub enum EventKind {
     },
     /// The program of a process in a recorded session could not be started.
     NotStarted {
-        /// The process.
+        /// The process whose program could not be started.
         proc: Proc,
         /// The cause, with the name of the program.
         why: String,
     },
     /// A process with `PMI_PORT` has connected and introduced itself, before any other message.
     Greeted {
-        /// The process.
+        /// The process that has connected.
         proc: Proc,
         /// The initack that the process sent.
         #[serde(rename = "said")]
@@ -153,7 +153,7 @@ pub enum EventKind {
     },
     /// A process has started a process manager for itself.
     ManagerStarted {
-        /// The process.
+        /// The process that has started the process manager.
         proc: Proc,
         /// The arguments that the process passed, without the program.
         args: Vec<Bytes>,
@@ -161,7 +161,7 @@ pub enum EventKind {
     /// A process that was started without a process manager has requested one (singleton init). Contains the first messages on the
     /// connection that the process manager makes to the process.
     Singinit {
-        /// The process.
+        /// The process that has requested a process manager.
         proc: Proc,
         /// The process manager's first message; empty if it sent no message or did not connect.
         #[serde(rename = "asked")]
@@ -175,38 +175,38 @@ pub enum EventKind {
     },
     /// Bytes from the client to the server, as written.
     ToServer {
-        /// The client.
+        /// The client that wrote the bytes.
         proc: Proc,
-        /// The bytes.
+        /// The written bytes.
         bytes: Bytes,
     },
     /// Bytes from the server to the client, as read.
     FromServer {
-        /// The client.
+        /// The client to which the bytes were sent.
         proc: Proc,
-        /// The bytes.
+        /// The read bytes.
         bytes: Bytes,
     },
     /// The client closed its connection.
     ClosedByClient {
-        /// The client.
+        /// The client that closed its connection.
         proc: Proc,
     },
     /// The server closed the connection.
     ClosedByServer {
-        /// The client.
+        /// The client whose connection was closed.
         proc: Proc,
     },
     /// A process was terminated by the harness (in an `exit` or `kill` step) or by the process manager.
     Ended {
-        /// The process.
+        /// The terminated process.
         proc: Proc,
         /// True if the harness terminated the process; false if the process manager did.
         ours: bool,
     },
     /// A process of a program or library under test, or of a recorded session, has ended for any reason.
     Exited {
-        /// The process.
+        /// The process that has ended.
         proc: Proc,
         /// The exit status or signal.
         exit: Exit,
@@ -214,7 +214,7 @@ pub enum EventKind {
     /// The runner waited for a response that did not come.
     #[serde(rename = "no_answer")]
     NoResponse {
-        /// The client.
+        /// The client that waits for the response.
         proc: Proc,
         /// The evidence that the response will not come.
         proof: SilenceProof,
@@ -246,7 +246,7 @@ pub enum EventKind {
         proxy: u32,
         /// Number of the request that the message answers, if it is a response.
         answers: Option<u64>,
-        /// The message.
+        /// The text of the message.
         text: Bytes,
         /// True if the message comes from the scenario, and not from a correct upstream.
         scripted: bool,
@@ -312,7 +312,7 @@ pub enum EventKind {
     },
     /// A process has loaded the library under test, or has failed to load it.
     Loaded {
-        /// The process.
+        /// The process that has loaded the library, or has failed to.
         proc: Proc,
         /// The error, if loading failed.
         error: Option<String>,
@@ -321,7 +321,7 @@ pub enum EventKind {
     Called {
         /// The process that made the call.
         proc: Proc,
-        /// The function.
+        /// The name of the function.
         function: String,
         /// The arguments of the call.
         arguments: Vec<CallArgument>,
@@ -330,16 +330,16 @@ pub enum EventKind {
     },
     /// The library lacks the function that the scenario calls.
     NotCalled {
-        /// The process.
+        /// The process that should have made the call.
         proc: Proc,
-        /// The reason, in words.
+        /// The reason why the call was not made.
         why: String,
     },
     /// A call of a library function has returned.
     Returned {
         /// The process that made the call.
         proc: Proc,
-        /// The function.
+        /// The name of the function.
         function: String,
         /// The result of the call.
         returned: CallResult,
@@ -371,7 +371,7 @@ pub enum EventKind {
     Crashed {
         /// The command name of the process.
         name: String,
-        /// The signal.
+        /// The number of the signal.
         signal: i32,
     },
     /// A debugger's view of a process that was killed by a signal. Crashes are analyzed only on request, because a debugger takes time. The
@@ -379,7 +379,7 @@ pub enum EventKind {
     Backtrace(Box<Backtrace>),
     /// A crash was analyzed, but no debugger was allowed to attach to the process.
     Untraced {
-        /// The reason.
+        /// The reason why no debugger could attach.
         why: String,
     },
     /// The result of the plain run, in which the server does nothing unusual. The program's other runs are compared with this run.
@@ -387,19 +387,19 @@ pub enum EventKind {
     /// A program's process has reached, for the first time, the situation that this line of the scenario describes.
     #[serde(rename = "reached")]
     SituationReached {
-        /// The process.
+        /// The process that has reached the situation.
         proc: Proc,
     },
     /// The server aborts a process group.
     Aborted {
         /// The process that caused the abort.
         by: Proc,
-        /// The reason.
+        /// The reason for the abort.
         reason: String,
     },
     /// A program's process closed its connection, or ended, before it had read everything that the server sent.
     LeftUnread {
-        /// The process.
+        /// The process that left bytes unread.
         proc: Proc,
     },
     /// These processes of a program, or of a recorded session that has timed out, do not exit on their own. The runner now terminates them.
@@ -417,14 +417,14 @@ pub enum EventKind {
     },
     /// The C library of a program's process reported corrupted memory.
     BrokenMemory {
-        /// The process.
+        /// The process whose memory is corrupted.
         proc: Proc,
         /// The message of the C library.
         text: String,
     },
     /// The standard output of a program's process was compared with its output in the plain run.
     OutputCompared {
-        /// The process.
+        /// The process whose output was compared.
         proc: Proc,
         /// The first difference; `None` if the outputs are equal.
         difference: Option<Difference>,
@@ -507,7 +507,7 @@ pub enum JobTermination {
     },
     /// The runner ran the profile's command for cancelling a job.
     Cancelled {
-        /// The command.
+        /// The command that cancels the job.
         command: String,
         /// The exit of the command; `None` if it did not end in time.
         exit: Option<Exit>,
@@ -556,7 +556,7 @@ impl PlainRun {
 /// A process of a program, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessEnd {
-    /// The process.
+    /// The process of the program.
     pub proc: Proc,
     /// The way in which the process ended, if it ended.
     #[serde(rename = "how")]

@@ -221,9 +221,9 @@ pub enum Matcher {
     Typed(ResolvedType),
     /// Any value of a type, which is bound to a name.
     Capture {
-        /// The name.
+        /// The name to which the value is bound.
         name: String,
-        /// The type.
+        /// The type of the value.
         of: ResolvedType,
         /// The value that another rank received in the same step, if any. Both values must be equal.
         #[serde(default, skip_serializing_if = "Option::is_none")]

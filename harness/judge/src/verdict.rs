@@ -382,7 +382,7 @@ pub enum LogLine {
     Run(RunHeader),
     /// An event of a scenario.
     Event {
-        /// The scenario.
+        /// The name of the scenario.
         scenario: String,
         /// The event.
         event: Event,

@@ -43,7 +43,7 @@ impl SourceFile {
 /// A part of the tree with its position in the file.
 #[derive(Debug, Clone, Eq)]
 pub struct Spanned<T> {
-    /// The part.
+    /// The part of the tree.
     pub value: T,
     /// The position of the part.
     pub span: Span,
@@ -321,7 +321,7 @@ impl Capability {
 pub enum Statement {
     /// `use NAME` or `use NAME(PARAMETER=TEXT, ...)`: includes the steps of a fragment.
     Use {
-        /// The fragment.
+        /// The name of the fragment.
         name: Spanned<String>,
         /// The values of the fragment's parameters.
         with: Vec<(Spanned<String>, Template)>,
@@ -350,7 +350,7 @@ pub enum Statement {
     Only {
         /// The rows or dialects.
         names: Vec<Spanned<String>>,
-        /// The statements.
+        /// The statements of the block.
         body: Vec<Statement>,
         /// The position of the `only` line.
         span: Span,
@@ -398,14 +398,14 @@ pub enum StepTarget {
         /// [`Proc::PROXY_GROUP`](pmi_wire::Proc::PROXY_GROUP) stands for the proxies of the first group, numbered by node.
         /// [`Proc::STRAY_GROUP`](pmi_wire::Proc::STRAY_GROUP) stands for stray connections.
         group: u32,
-        /// The ranks.
+        /// The ranks within the group.
         set: RankSet,
     },
     /// `child$NAME:...`, in a fragment: ranks of a spawned group. The value of the name is the number of the group.
     Spawned {
         /// The name, without `$`.
         number: Spanned<String>,
-        /// The ranks.
+        /// The ranks within the group.
         set: RankSet,
     },
 }
@@ -514,7 +514,7 @@ pub enum UpstreamAction {
         to: Option<u32>,
         /// True for `<partial>`, which omits the final newline.
         partial: bool,
-        /// The text.
+        /// The lines of the response.
         lines: Vec<Template>,
     },
     /// `send <right>`: sends the response of a correct upstream.
@@ -562,7 +562,7 @@ impl Encoding {
 /// An outcome of `<one of>`.
 #[derive(Debug, Clone, Eq)]
 pub struct Alternative {
-    /// The verdict.
+    /// The verdict on the outcome.
     pub grade: Grade,
     /// The requirement that is cited unless `grade` is [`Grade::Pass`].
     pub cites: Option<Spanned<String>>,
@@ -684,7 +684,7 @@ pub enum Piece {
     /// Literal bytes, which may also come from `<sp>`, `<tab>`, `<0xNN>`, `<<` or `$$`. `quoted` bytes never separate tuples or start a
     /// comment.
     Literal {
-        /// The bytes.
+        /// The literal bytes.
         bytes: Vec<u8>,
         /// True if the bytes were written as `<...>` or as a doubled character.
         quoted: bool,

@@ -28,7 +28,7 @@ pub struct Diagnostic {
     pub label: String,
     /// A suggestion for the author.
     pub help: Option<String>,
-    /// The file.
+    /// The file that contains the mistake.
     pub source: Arc<SourceFile>,
 }
 

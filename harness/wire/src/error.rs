@@ -39,7 +39,7 @@ pub enum DecodeError {
     /// The value of a key does not match its rule.
     #[error("the value of \"{key}\" is not {expected}")]
     BadValue {
-        /// The key.
+        /// The key of the value.
         key: &'static str,
         /// The rule for the value.
         rule: Rule,

@@ -41,7 +41,7 @@ pub enum MessageError {
     BadByte {
         /// The byte's offset.
         at: usize,
-        /// The byte.
+        /// The invalid byte.
         byte: u8,
     },
     /// Text between blanks has no `=` or no key.

@@ -230,7 +230,7 @@ impl Default for SpawnLimits {
 pub struct SpawnError {
     /// The number of the line within the block; `mcmd=spawn` is line 1. Missing keys are detected at `endcmd`.
     pub line: usize,
-    /// The error.
+    /// The kind of the error.
     pub kind: SpawnErrorKind,
 }
 
@@ -248,7 +248,7 @@ pub enum SpawnErrorKind {
     BadByte {
         /// The byte's offset in the line.
         at: usize,
-        /// The byte.
+        /// The invalid byte.
         byte: u8,
     },
     /// A line has no `=` or no key.
@@ -257,7 +257,7 @@ pub enum SpawnErrorKind {
     /// A value does not match its rule.
     #[error("the value of \"{key}\" is not {expected}")]
     BadValue {
-        /// The key.
+        /// The key of the value.
         key: String,
         /// The rule for the value.
         expected: Rule,
@@ -265,7 +265,7 @@ pub enum SpawnErrorKind {
     /// The index in a key such as `arg-1` is not an unsigned integer.
     #[error("the index in \"{key}\" is not an unsigned integer below 2^64")]
     BadIndex {
-        /// The key.
+        /// The key with the invalid index.
         key: String,
         /// The rule for the index: an `int` for arguments, and a `uint` for pairs.
         expected: Rule,
@@ -297,13 +297,13 @@ pub enum SpawnErrorKind {
     TooMany {
         /// The limited quantity.
         what: &'static str,
-        /// The limit.
+        /// The value of the limit.
         limit: u64,
     },
     /// `totspawns` or `spawnssofar` is inconsistent with the blocks before it.
     #[error("\"{key}\" is {found} instead of {expected}")]
     Numbering {
-        /// The key.
+        /// The key with the unexpected value.
         key: &'static str,
         /// The expected value.
         expected: u64,

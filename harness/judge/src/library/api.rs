@@ -44,7 +44,7 @@ impl fmt::Display for CallArgument {
 /// A call that has begun.
 #[derive(Debug)]
 pub struct PendingCall {
-    /// The function.
+    /// The called function.
     pub function: &'static Function,
     /// The arguments of the call.
     pub arguments: Vec<CallArgument>,

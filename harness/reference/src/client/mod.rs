@@ -46,7 +46,7 @@ pub enum ClientMisuse {
     /// A field that is longer than its limit.
     #[error("the {what} has {length} bytes, but only {limit} are allowed")]
     TooLong {
-        /// The field.
+        /// The name of the field.
         what: &'static str,
         /// The length of its value in bytes.
         length: usize,
@@ -153,7 +153,7 @@ pub enum ServerResponse {
     },
     /// The operation failed.
     Failed {
-        /// The operation.
+        /// The operation that failed.
         operation: &'static str,
         /// [`ResponseOutcome::Miss`] if PMI-2's flag reports a miss; otherwise, a failure.
         outcome: ResponseOutcome,

@@ -106,9 +106,9 @@ pub struct GroupSpec {
 pub enum ServerAction {
     /// Write these bytes to the process's connection.
     Send {
-        /// The process.
+        /// The process that receives the bytes.
         to: Proc,
-        /// The bytes.
+        /// The bytes to write.
         bytes: Vec<u8>,
     },
     /// Start the programs as process group `group`, with consecutive ranks across the programs and `PMI_SPAWNED=1`. Then call
@@ -123,14 +123,14 @@ pub enum ServerAction {
     },
     /// Close the connection of a single process. Only wrappers of the server request this.
     Close {
-        /// The process.
+        /// The process whose connection must be closed.
         proc: Proc,
         /// True if the process must be ended as well.
         end: bool,
     },
     /// Close every connection of the group and end its processes.
     Abort {
-        /// The group.
+        /// The number of the aborted group.
         group: GroupId,
         /// The rank that requested the abort or broke the protocol.
         rank: u32,

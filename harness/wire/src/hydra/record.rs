@@ -63,7 +63,7 @@ pub enum CodecError {
     /// The body is too long, or too short for its required content.
     #[error("invalid body length of a frame with command {command}: {length} bytes")]
     Length {
-        /// The command.
+        /// The number of the command.
         command: i32,
         /// The announced length in bytes.
         length: i32,

@@ -285,7 +285,7 @@ fn missing_program_is_a_usage_error() {
     assert!(found.ran.err.contains("nowhere"), "{}", found.ran.whole());
 }
 
-/// Processes that a program leaves running are gone after it has been judged.
+/// Processes that a program leaves running are gone after the program has been judged.
 #[test]
 fn leaves_no_process_running() {
     let mark = format!("{}", 900_000 + std::process::id());

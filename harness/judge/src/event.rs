@@ -184,7 +184,7 @@ pub enum EventKind {
     FromServer {
         /// The client to which the bytes were sent.
         proc: Proc,
-        /// The read bytes.
+        /// The received bytes.
         bytes: Bytes,
     },
     /// The client closed its connection.

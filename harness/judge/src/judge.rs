@@ -281,7 +281,7 @@ impl Judge {
         self.conversation.received + self.library.received
     }
 
-    /// Returns the calls of a library under test.
+    /// Returns the judge of the library under test.
     pub fn library(&self) -> &LibraryJudge {
         &self.library
     }

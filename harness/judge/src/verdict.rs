@@ -87,7 +87,7 @@ impl Verdict {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Strictness {
-    /// MUST and SHALL.
+    /// MUST and SHALL requirements.
     #[default]
     Must,
     /// MUST and SHOULD requirements.
@@ -378,7 +378,7 @@ impl fmt::Display for StaleDeviation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "type")]
 pub enum LogLine {
-    /// The first line.
+    /// The header, which is the first line of the log.
     Run(RunHeader),
     /// An event of a scenario.
     Event {
@@ -389,6 +389,6 @@ pub enum LogLine {
     },
     /// The result of a scenario that has ended.
     Result(ScenarioResult),
-    /// The last line.
+    /// The summary, which is the last line of the log.
     End(RunEnd),
 }

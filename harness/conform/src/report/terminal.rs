@@ -59,7 +59,6 @@ pub(crate) struct TerminalOptions {
     pub(crate) color: bool,
     /// True to draw a progress bar on standard error, if that is a terminal.
     pub(crate) progress: bool,
-    /// The level of detail.
     pub(crate) verbosity: Verbosity,
     /// The option that keeps the omitted events, as named in messages.
     pub(crate) log: &'static str,

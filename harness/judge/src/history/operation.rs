@@ -6,7 +6,7 @@ use pmi_wire::Proc;
 
 use crate::observation::quote_bytes;
 
-/// The response time of an operation that has no response.
+/// The value of `end` for an operation without a response.
 pub(crate) const UNANSWERED: u64 = u64::MAX;
 
 /// An operation of a process, with the times of its request and its response.

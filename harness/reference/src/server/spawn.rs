@@ -50,8 +50,8 @@ impl Server {
         self.reply(by, header, answer);
     }
 
-    /// RFC 13, `S:spawn`: `errcodes` is a list. Draft, "`PMI_Job_Spawn`": the codes have numbered keys, and a success has the id of the new
-    /// job.
+    /// RFC 13, `S:spawn`: `errcodes` is a list. Draft, "`PMI_Job_Spawn`": the codes have numbered keys, and a
+    /// successful response contains the id of the new job.
     fn spawn_results(
         &self,
         header: &ResponseHeader,

@@ -20,7 +20,8 @@ impl Behaviour {
         self
     }
 
-    /// Makes the behaviour a rehearsal: the server acts like the reference, and records which effects would have shown.
+    /// Makes the behaviour a rehearsal: the server acts like the reference, and records which effects would have
+    /// applied.
     #[must_use]
     pub fn with_rehearsal(self) -> Self {
         Self { with_rehearsal: true, ..self }

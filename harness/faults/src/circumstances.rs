@@ -30,11 +30,11 @@ pub struct Circumstances {
     pub late: bool,
     /// True if the launcher runs within another job, whose variables are in the launcher's environment.
     pub within_job: bool,
-    /// The number of occasions so far on which the effect could have shown, including this one.
+    /// The number of occasions so far on which the effect could have applied, including this one.
     pub use_count: u64,
 }
 
-/// The occasions on which an effect shows.
+/// The occasions on which an effect applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Occasion {
@@ -80,7 +80,7 @@ pub enum Occasion {
 }
 
 impl Occasion {
-    /// Returns whether the effect shows in these circumstances.
+    /// Returns whether the effect applies in these circumstances.
     pub(crate) fn holds(self, circumstances: &Circumstances) -> bool {
         match self {
             Self::Always => true,

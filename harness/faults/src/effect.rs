@@ -164,8 +164,8 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns whether the effect shows from the beginning, before any request, because it changes the server's settings rather than its
-    /// actions.
+    /// Returns whether the effect applies from the beginning, before any request, because it changes the server's
+    /// settings rather than its actions.
     pub(crate) fn is_of_setup(&self) -> bool {
         matches!(self, Self::Limits(_) | Self::Universe(_))
     }

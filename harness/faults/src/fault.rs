@@ -16,7 +16,7 @@ pub struct Fault {
     pub description: &'static str,
     /// The difference from the reference.
     pub effect: Effect,
-    /// The occasions on which the effect shows.
+    /// The occasions on which the effect applies.
     pub when: Occasion,
     /// The dialects in which the entry applies.
     pub dialects: Dialects,

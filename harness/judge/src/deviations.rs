@@ -310,7 +310,7 @@ pub fn recorded_deviations(requirement: &str) -> Vec<(String, String)> {
     all
 }
 
-/// The reason of a drafted entry, until the user replaces it.
+/// The placeholder reason of a drafted entry.
 pub const PLACEHOLDER_REASON: &str = "TODO: say why";
 
 /// The prefix that marks a reason as not yet written by the user.

@@ -200,8 +200,8 @@ impl Server {
         }
     }
 
-    /// Returns whether each effect has shown, in the order in which the effects were added. For a rehearsed effect, returns whether it
-    /// would have shown.
+    /// Returns whether each effect has applied, in the order in which the effects were added. For a rehearsed effect,
+    /// returns whether it would have applied.
     pub fn shown_effects(&self) -> Vec<bool> {
         self.state.as_ref().map(|state| state.shown()).unwrap_or_default()
     }
@@ -230,14 +230,14 @@ impl Server {
         }
     }
 
-    /// Returns the first effect that `pick` accepts and that shows on this occasion.
+    /// Returns the first effect that `pick` accepts and that applies on this occasion.
     fn pick<T>(&mut self, p: Proc, pick: impl Fn(&Effect) -> Option<T>) -> Option<T> {
         self.state.as_ref()?;
         let circumstances = self.circumstances(p);
         self.state.as_mut()?.pick(&circumstances, pick)
     }
 
-    /// Applies every effect that `pick` accepts and that shows on this occasion.
+    /// Passes each effect that `pick` accepts and that applies on this occasion to `apply`.
     fn each<T>(
         &mut self,
         p: Proc,
@@ -252,7 +252,7 @@ impl Server {
         self.state().each(&circumstances, pick, apply);
     }
 
-    /// Changes `target` with every edit that `pick` accepts and that shows on this occasion.
+    /// Changes `target` with every edit that `pick` accepts and that applies on this occasion.
     fn edit(&mut self, p: Proc, pick: impl Fn(&Effect) -> Option<Edit>, target: &mut impl Editable) {
         self.each(p, pick, |edit, circumstances| {
             edit.apply(target, circumstances);

@@ -6,7 +6,7 @@ use pmi_wire::{Proc, SpawnProgram, SpawnRequest};
 use super::{Server, is_own_key};
 use crate::effect::{Effect, SpawnEffect};
 
-/// Returns whether the effect shows when the group is created, rather than when the request arrives.
+/// Returns whether the effect applies when the group is created, rather than when the request arrives.
 fn at_start(effect: SpawnEffect) -> bool {
     matches!(effect, SpawnEffect::CopiesParentKvs | SpawnEffect::NoPreput | SpawnEffect::PreputAtBarrier)
 }

@@ -12,19 +12,19 @@ use crate::circumstances::{Circumstances, Occasion};
 use crate::dialects::Dialects;
 use crate::effect::Effect;
 
-/// An effect, and the number of occasions so far on which it could have shown.
+/// An effect, and the number of occasions so far on which it could have applied.
 #[derive(Debug)]
 struct ActiveEffect {
     effect: Effect,
     when: Occasion,
     dialects: Dialects,
     use_count: u64,
-    /// True if the effect has shown, or would have shown in a rehearsal.
+    /// True if the effect has applied, or would have applied in a rehearsal.
     shown: bool,
 }
 
 impl ActiveEffect {
-    /// Returns whether the effect shows on this occasion. A rehearsed effect never shows.
+    /// Returns whether the effect applies on this occasion. A rehearsed effect never applies.
     fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
         let is_elsewhere = circumstances.framing.is_some_and(|framing| !self.dialects.has(framing));
         if is_elsewhere || rehearsed && self.shown {
@@ -111,13 +111,13 @@ impl EffectState {
         (!list.is_empty()).then(|| Box::new(Self { effects: list, rehearsed, within_job, ..Self::default() }))
     }
 
-    /// Returns whether each effect has shown. For a rehearsed effect, returns whether it would have shown. Rehearsed effects do not
-    /// influence each other.
+    /// Returns whether each effect has applied. For a rehearsed effect, returns whether it would have applied.
+    /// Rehearsed effects do not influence each other.
     pub(super) fn shown(&self) -> Vec<bool> {
         self.effects.iter().map(|effect| effect.shown).collect()
     }
 
-    /// Returns whether the server has an effect that shows when requests arrive at the same time.
+    /// Returns whether the server has an effect that applies when requests arrive at the same time.
     pub(super) fn has_races(&self) -> bool {
         self.effects.iter().any(|active| active.when == Occasion::Together)
     }
@@ -127,7 +127,7 @@ impl EffectState {
         self.effects.iter().any(|active| is(&active.effect))
     }
 
-    /// Returns the first effect that `pick` accepts and that shows on this occasion.
+    /// Returns the first effect that `pick` accepts and that applies on this occasion.
     pub(super) fn pick<T>(
         &mut self,
         circumstances: &Circumstances,
@@ -140,8 +140,8 @@ impl EffectState {
         })
     }
 
-    /// Applies all effects that `pick` accepts and that show on this occasion. The circumstances that `apply` receives contain the use
-    /// count of the effect.
+    /// Passes each effect that `pick` accepts and that applies on this occasion to `apply`. The circumstances that
+    /// `apply` receives contain the use count of the effect.
     pub(super) fn each<T>(
         &mut self,
         circumstances: &Circumstances,

@@ -2,12 +2,12 @@
 //! socket. The agent passes its descriptor to the runner and waits until it is ordered to exit. The full agent (`agent/rank.rs`) sends the
 //! same messages in the same order. In every other case, this program executes the full agent, which handles all cases and reports errors.
 //!
-//! A short program spends most of its time on the start of its C library: the loader runs, and the library queries the processor's caches,
+//! A short program spends most of its time on starting its C library: the loader runs, and the library queries the processor's caches,
 //! which traps on virtual machines. Therefore, this program does not use a C library. The build script compiles this program, because a
 //! crate in a workspace cannot have its own panic strategy.
 #![no_std]
 #![no_main]
-// Without this, the compiler could replace the loops below with calls to the functions that they implement.
+// Without this attribute, the compiler could replace the loops below with calls to the functions that they implement.
 #![no_builtins]
 
 use core::arch::{asm, global_asm};
@@ -129,7 +129,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     exit(FAILED_STATUS)
 }
 
-/// A symbol that the core library's tables refer to, because that library was built with unwinding. Nothing unwinds here.
+/// A symbol that the core library's tables refer to, because that library was built with unwinding. This program never unwinds.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 

@@ -1,4 +1,4 @@
-//! A connection that queues the bytes that could not be written yet.
+//! A connection that queues bytes until they can be written.
 
 use std::cell::Cell;
 use std::io;
@@ -121,7 +121,7 @@ impl NonBlockingStream {
         first
     }
 
-    /// Writes the queued bytes and then `bytes`, as far as the other side accepts them, and queues the rest.
+    /// Writes as many of the queued bytes and of `bytes` as the other side accepts, and queues the rest.
     pub fn write(&mut self, bytes: &[u8]) {
         let direct = self.out.is_empty() && !self.unread && !bytes.is_empty();
         // An error can be ignored here, because it recurs when the rest is written.
@@ -161,7 +161,7 @@ impl NonBlockingStream {
         self.out = Vec::new();
     }
 
-    /// Writes the queued bytes, as far as the other side accepts them.
+    /// Writes as many of the queued bytes as the other side accepts.
     pub fn flush(&mut self) {
         while self.written < self.out.len() {
             match self.send(&self.out[self.written..]) {
@@ -182,7 +182,7 @@ impl NonBlockingStream {
     }
 
     fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        // Not O_NONBLOCK: setting it would take another system call.
+        // DONTWAIT is used instead of O_NONBLOCK, because setting O_NONBLOCK would take another system call.
         match send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Err(Errno::NOTSOCK) => rustix::io::write(&self.fd, bytes),
             sent => sent,

@@ -1,4 +1,4 @@
-//! The limit for open descriptors, and closing inherited descriptors.
+//! Raises the limit for open descriptors, and closes inherited descriptors.
 
 use std::fmt::Display;
 use std::io;

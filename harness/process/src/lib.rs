@@ -1,8 +1,8 @@
-//! Processes and their connections, without regard to their purpose: starting, reaping, output, signals, and observation from outside.
+//! Processes and their connections, regardless of their purpose: starting, reaping, output, signals, and observation from outside.
 //!
 //! - [`agent`]: programs of the harness that other programs start, as a rank or to load a library
 //! - [`child`]: starting and reaping child processes, and killing them with all their descendants
-//! - [`connection`]: a connection that queues the bytes that could not be written yet
+//! - [`connection`]: a connection that queues bytes until they can be written
 //! - [`descriptors`]: the limit for open descriptors
 //! - [`inherited`]: passing a connection to a process when the process is started
 //! - [`observe`]: `/proc`, descendants, TCP connections, executed edges, and the proof that processes wait only for the harness

@@ -1,4 +1,4 @@
-//! Checks step by step whether an implementation can be judged here. Each step takes one or two launches.
+//! Checks step by step whether an implementation can be judged on this machine. Each step takes one or two launches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,7 +101,8 @@ impl Examination {
     }
 }
 
-/// A session of two processes, or of a single process if the implementation cannot start two.
+/// A scenario in which every rank gets a value that rank 0 has put. It is played with two processes, or with one if the implementation
+/// cannot start two.
 const SESSION: &str = "\
 use joined
 0  send    put key=pmi-conform-doctor value=works
@@ -112,7 +113,7 @@ use barrier
 use finalized
 ";
 
-/// A request for the process mapping, in a job on two nodes.
+/// A scenario in which a job on two nodes requests its process mapping.
 const NODES: &str = "\
 nodes 2
 
@@ -125,7 +126,7 @@ use joined
 use finalized
 ";
 
-/// A barrier that cannot end, because one process enters it only after the other has observed silence.
+/// A scenario with a barrier that cannot end, because one process enters it only after the other has observed silence.
 const SILENCE_SCENARIO: &str = "\
 use init
 0  send    barrier
@@ -136,7 +137,7 @@ use init
 
 const FIRST_RANK: Proc = Proc { group: 0, rank: 0 };
 
-/// Maximum number of lines of a launcher's output that are reported.
+/// Maximum number of lines in a report of a launcher's output.
 const MAX_OUTPUT_LINES: usize = 3;
 
 /// The reason why a probe has no result.
@@ -364,7 +365,7 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
-            // The earlier responses are those to init, get_maxes and get_my_kvsname in PMI-1, and to init and fullinit in PMI-2.
+            // Earlier responses answer init, get_maxes and get_my_kvsname in PMI-1, or init and fullinit in PMI-2.
             let before = all.dialect.pick([3, 2]);
             let answer = reply(&outcome.events, FIRST_RANK, before);
             match answer.message().and_then(|message| message.value("value")) {

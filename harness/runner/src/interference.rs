@@ -45,7 +45,7 @@ pub(crate) struct ConcurrentScenarios {
     exclusive_lock: RwLock<()>,
     /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
-    /// True if failures that another scenario has already shown while played alone are not examined again.
+    /// True if a failure is not examined again once another scenario has shown it while running alone.
     examines_once: bool,
     /// Requirements and symptoms of failures seen while no other job was running.
     seen_alone: Mutex<HashSet<(String, String)>>,

@@ -1,7 +1,7 @@
 //! The kill matrix, which proves that the suite can fail: plays the suite against every fault and every variation of the reference server.
 //!
-//! A fault is killed if a scenario has a finding that cites a requirement that the fault breaks. In every dialect that has the operation,
-//! findings must cite requirements of the same rule. A variation must not cause any finding, however minor.
+//! A fault is killed if a finding cites a requirement that the fault breaks. In every dialect that has the operation, findings must cite
+//! requirements of the same rule. A variation must not cause any finding, however minor.
 
 pub mod client;
 pub mod external;
@@ -129,7 +129,7 @@ pub struct KillMatrix {
     pub faults: Vec<FaultResult>,
     /// Results in the order of the variation table. The first is for the server with neither fault nor variation.
     pub variations: Vec<VariationResult>,
-    /// Requirements that bind servers, but that no fault proves to be tested.
+    /// Server requirements that need a fault, but that no finding about a fault cites.
     #[serde(rename = "without_fault")]
     pub requirements_without_fault: Vec<String>,
     /// Number of faults that apply in several dialects.
@@ -280,7 +280,7 @@ pub fn run(
     all: bool,
     jobs: usize,
 ) -> KillMatrix {
-    // In memory, there is nothing to wait for, and a low limit detects floods quickly.
+    // The in-memory server responds immediately, so the time limit does not matter. A low byte limit detects floods quickly.
     let limits =
         ScenarioLimits { step: Duration::from_secs(60), bytes: 16 << 20, ..ScenarioLimits::default() };
     let rehearsed = rehearse(suite, faults, variations, jobs, limits);
@@ -460,7 +460,7 @@ fn try_variations(
         };
         let is_bytewise =
             |at: &usize| matches!(cases[*at].variation.effect, Effect::Writes(_, ResponseWrites::Bytewise));
-        // Bytewise writes take long if another variation lengthens the responses.
+        // Bytewise writes are slow if another variation lengthens the responses.
         let (bytewise, other): (Vec<usize>, Vec<usize>) =
             (0..cases.len()).filter(|at| cases[*at].applies[number]).partition(is_bytewise);
         let mut splits = vec![(bytewise.len(), bytewise), (other.len().div_ceil(at_once), other)];

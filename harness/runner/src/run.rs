@@ -76,7 +76,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Returns the options of a run that is not reported: all scenarios, one after the other.
+    /// Returns the options of an unreported run, which plays all scenarios one after the other.
     pub fn unreported(limits: ScenarioLimits) -> Self {
         Self { jobs: 1, limits, ..Self::default() }
     }
@@ -183,7 +183,7 @@ pub fn run(
     observer.begin(&header);
     let operations = offers(Prober { suite, iut, limits: options.limits }, selected);
     let mut results = Vec::new();
-    // These scenarios were in progress when the user interrupted the run.
+    // Scenarios that were in progress when the user interrupted the run.
     let mut cut = BTreeSet::new();
     let mut scenario_errors = false;
     let stop = AtomicBool::new(false);
@@ -340,7 +340,7 @@ pub fn run(
                         result
                     }
                     WorkerReport::Skipped(index, skipped) => {
-                        // A failed launch counts; a scenario that does not apply does not count.
+                        // Counts failed launches, but not scenarios that do not apply.
                         let excused = operations.exclusion(suite, &selected[index], iut).is_some();
                         unresponsive[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged && !excused);
                         skip(&selected[index], skipped.0, skipped.1, options)
@@ -422,7 +422,7 @@ fn failure(
     findings
 }
 
-/// Locates the crash of an outcome by playing its scenario again under a tracer. Only the place of the crash is taken from that run.
+/// Locates the crash of an outcome by playing its scenario again under a tracer. Uses only the location of the crash from that run.
 fn locate_crash(
     outcome: &mut ScenarioOutcome,
     tracer: &Path,

@@ -1,5 +1,5 @@
-//! A table of offered and answered versions, and the behaviour after them. Each row shows the result of one launch, in which a server
-//! receives an offer, or a program or library receives a response.
+//! A table of offered versions, answered versions and the behaviour after the answer. Each row shows the result of one launch, in which a
+//! server receives an offer, or a program or library receives a response.
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, EventKind, Exit};
@@ -105,7 +105,7 @@ const V2_0: &str = "cmd=init pmi_version=2 pmi_subversion=0";
 const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
 const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 
-/// Text in place of the response to a request that is not sent because the request would do harm.
+/// Text that replaces the response to a request that was not sent because it would do harm.
 const NOT_SENT: &str = "not asked";
 
 /// An offer of two versions in one message, which kills slurmstepd.

@@ -111,7 +111,7 @@ impl Channel {
         self.ended |= self.connection.unwritten() > self.limit;
     }
 
-    /// Writes the waiting bytes, as far as the connection accepts them.
+    /// Writes as many of the waiting bytes as the connection accepts.
     pub fn flush(&mut self) {
         self.connection.flush();
     }

@@ -59,7 +59,7 @@ pub fn stderr_name(pid: u32) -> String {
 /// Environment variables through which process managers pass the rank of a process. The protocol's own variables come first.
 const RANK_VARIABLES: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
-/// Returns whether a launcher has started the program to load a library.
+/// Returns whether a launcher has started this process to load a library.
 pub fn is_agent(argv0: &OsString) -> bool {
     super::is_called(argv0, NAME)
 }
@@ -100,7 +100,7 @@ fn execute_orders(mut runner: Channel, library: &Path) -> io::Result<u8> {
     let Ok(library) = loaded else { return Ok(0) };
     loop {
         let report = match runner.wait()? {
-            // These orders are for agents that relay a connection.
+            // The runner has closed the connection, or has sent an order that only agents with a relayed connection can carry out.
             None | Some(AgentOrder::Write(_) | AgentOrder::Close) => return Ok(RUNNER_LOST_STATUS),
             Some(AgentOrder::Exit(status)) => return Ok(status),
             Some(AgentOrder::Kill(signal)) => return kill_self(signal),

@@ -141,7 +141,7 @@ pub enum RelayReport {
         /// The signal.
         signal: i32,
     },
-    /// The number of write and close orders that have been carried out. As far as the agent can determine, the bytes have been read.
+    /// The number of write and close orders that have been carried out. Sent once the agent sees no unread bytes.
     #[serde(rename = "taken")]
     OrdersDone(u64),
 }

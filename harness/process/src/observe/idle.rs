@@ -108,7 +108,7 @@ impl IdleCheck {
     }
 }
 
-/// Counts the waits of threads that wait with a time limit.
+/// Counts how often threads begin to wait with a time limit.
 #[derive(Default)]
 pub struct PollCount {
     /// The sleep counts of the threads when the count began.
@@ -423,7 +423,7 @@ mod tests {
         let pipe = rustix::pipe::pipe().unwrap().0;
         assert!(reads(&file, 0) && reads(&file, 19));
         assert!(!reads(&pipe, 0));
-        // poll() has an address where read() has its descriptor.
+        // poll() takes an address where read() takes a descriptor.
         assert!(!reads(&file, 7));
     }
 

@@ -26,7 +26,7 @@ pub const MARK: &str = "PMI_CONFORM_RUN";
 
 /// Makes this process the parent of its orphaned descendants, so that no process escapes by forking twice.
 pub fn become_subreaper() {
-    // If this fails, orphans escape, which cannot be prevented.
+    // If this call fails, orphans may escape, which nothing can prevent.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
@@ -41,8 +41,7 @@ struct LaunchRegistry {
 
 static REGISTRY: Mutex<Option<LaunchRegistry>> = Mutex::new(None);
 
-/// Calls `with` with the registry. The registry is used even after another thread has panicked, because a panic leaves the registry
-/// consistent.
+/// Passes the registry to `with`. The registry is used even after another thread has panicked, because a panic leaves it consistent.
 fn registry<T>(with: impl FnOnce(&mut LaunchRegistry) -> T) -> T {
     let mut guard: MutexGuard<'_, Option<LaunchRegistry>> =
         REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);

@@ -23,7 +23,7 @@ const HOLD_TIME: Duration = Duration::from_millis(1);
 const PAUSE_TIME: Duration = Duration::from_millis(20);
 
 impl Interpreter<'_> {
-    /// Returns whether the schedule is free and the step must wait for its rank. If so, stores the step.
+    /// Stores the step for later if the schedule is free and the step must wait for its rank. Returns whether the step was stored.
     pub(super) fn is_deferred(&mut self, step: &Step, place: Position<'_>) -> bool {
         let StepTarget::Ranks { group, set } = &step.target else { return false };
         let is_message = match (&step.action, step.role) {

@@ -1,5 +1,5 @@
-//! The common part of all kinds of runs: the interpreter, which connects the party and the judge. It passes each expectation to the judge
-//! and waits until the expectation is met. Meanwhile, it records all events and answers a library's requests to its process manager.
+//! The interpreter, which all kinds of runs share. It connects the party and the judge: it passes each expectation to the judge and waits
+//! until the expectation is met. Meanwhile, it records all events and answers a library's requests to its process manager.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};

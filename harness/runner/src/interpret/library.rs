@@ -1,5 +1,5 @@
-//! The meaning of a step for a library under test: the runner makes its calls (`A:`), expects its requests (`C:`) and acts as its process
-//! manager (`S:`).
+//! Plays the steps of a scenario against a library under test: the runner calls the library (`A:`), expects its requests (`C:`) and acts
+//! as its process manager (`S:`).
 //!
 //! The library decides when it makes a request. For example, it may request the limits in `PMI_Init` or on first use, and the mapping once
 //! or at each call. Therefore, a scenario contains requests and responses only where they matter. Between a call and its return, `C:`
@@ -32,7 +32,8 @@ use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 ///
 /// # Errors
 ///
-/// Returns an error if the scenario depends on the placement of the processes, and a process manager has used other nodes.
+/// Returns an error if the scenario depends on the placement of the processes, and a process manager has placed them on more nodes than
+/// the scenario requests.
 pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,

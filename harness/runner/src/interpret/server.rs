@@ -1,4 +1,4 @@
-//! The meaning of a step for a server under test: the runner plays its clients (`C:`), and expects its messages (`S:`).
+//! Plays the steps of a scenario against a server under test: the runner plays its clients (`C:`), and expects its messages (`S:`).
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 /// Time in which an implementation that has hung may still exit on its own.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
-/// Number of writes of a message that the server can read one by one. Further writes may arrive together, because waiting for each byte of
-/// a long message would take too long.
+/// Number of writes of one message that the runner keeps separate by waiting until the server has read the previous write. Later writes may
+/// arrive together, because waiting for each byte of a long message would take too long.
 const MAX_SEPARATE_WRITES: usize = 24;
 
 /// Interval at which events are processed during a `wait` step.

@@ -171,7 +171,7 @@ impl<'a> StepWalk<'a> {
     }
 }
 
-/// Replaces the name of a step's group with its number.
+/// Replaces the name of a step's group with the group's number.
 fn resolve_group<'a>(scope: &Scope, step: &'a Step) -> Result<Cow<'a, Step>, ScenarioError> {
     let StepTarget::Spawned { number, set } = &step.target else { return Ok(Cow::Borrowed(step)) };
     let group = scope.number(&Expr::Var(number.clone()))?;

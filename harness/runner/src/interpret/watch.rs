@@ -23,7 +23,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(150);
 /// Maximum time for a server that is exiting to close all connections.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
 
-/// Upper bound for the maximum lengths that a server announces, because the runner should not send longer values.
+/// Upper bound for the maximum lengths that a server announces. It prevents the runner from sending huge values.
 const MAX_LENGTH: i64 = 1 << 20;
 
 /// The result of playing a scenario without expectations.

@@ -30,7 +30,7 @@ pub struct ClientMatrix {
     pub faults: Vec<PartyResult>,
     /// Results in the order of the variation table. The first ones are for the sessions with neither fault nor variation.
     pub variations: Vec<PartyResult>,
-    /// Requirements that bind clients, but that no fault proves to be monitored.
+    /// Client requirements that need a fault, but that no finding about a fault cites.
     #[serde(rename = "without_fault")]
     pub requirements_without_fault: Vec<String>,
 }

@@ -1,8 +1,8 @@
-//! The kill matrix of programs and libraries: plays the suite against an implementation that offers each fault of the catalogue under its
-//! name.
+//! The kill matrix of programs and libraries: plays the suite against an implementation in which each fault of the catalogue can be
+//! enabled by name.
 //!
 //! A fault is killed if each scenario that it names, or one about a requirement that it breaks, has a finding that cites the requirement.
-//! Without a fault, the same scenarios must pass. A variation must not cause any finding in one scenario of each file.
+//! Without a fault, the same scenarios must pass. A variation is tested with one scenario of each file, and must not cause any finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

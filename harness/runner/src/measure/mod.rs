@@ -173,7 +173,7 @@ pub fn growth(points: &[(u32, f64)]) -> Option<f64> {
     slope(&logs).filter(|_| logs.len() >= 3)
 }
 
-/// Returns the slope of the best-fitting line, by least squares, or `None` if all points have the same abscissa.
+/// Returns the slope of the least-squares line, or `None` if all points have the same x value.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

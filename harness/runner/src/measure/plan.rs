@@ -75,9 +75,9 @@ pub struct Measurement {
     /// Responses per second while every rank gets several values, one at a time: the median of all rounds.
     pub requests_per_second: f64,
     /// Memory use in bytes after every rank has put a value: the maximum of all rounds; 0 if it cannot be measured. Includes the launcher
-    /// and those of the manager's processes that serve the ranks.
+    /// and the manager's processes that serve the ranks.
     pub memory: u64,
-    /// Bytes by which the memory grows with each further key, whose value has 64 bytes: the median of all rounds.
+    /// Memory use in bytes of each additional key with a 64-byte value: the median of all rounds.
     pub memory_per_key: f64,
 }
 

@@ -1,4 +1,4 @@
-//! A measured job, in which this process speaks for all ranks.
+//! A measured job, in which this process sends the requests of all ranks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};

@@ -52,7 +52,7 @@ pub struct Soak {
     pub ranks: u32,
     /// The manager's state over time.
     pub samples: Vec<SoakSample>,
-    /// The responses that are wrong, or that no order of the operations explains.
+    /// Findings about responses that are wrong, or that no order of the operations explains.
     pub findings: Vec<Finding>,
     /// The messages of each finding.
     pub messages: Vec<Vec<String>>,

@@ -85,6 +85,6 @@ pub trait Party {
     /// Makes a stray connection to the port in `PMI_PORT`, unless that connection already exists.
     fn connect(&mut self, _stray: Proc) {}
 
-    /// Returns a program for a spawn request, which reports to the runner as process group `group`.
+    /// Returns a program for a spawn request. Its processes report to the runner as process group `group`.
     fn agent(&mut self, group: u32) -> Vec<u8>;
 }

@@ -13,7 +13,7 @@ pub struct ScenarioLimits {
     pub step: Duration,
     /// Maximum wait for a started process to report on an idle machine, if this wait differs from `step`.
     pub start: Option<Duration>,
-    /// Length of a silence that is accepted if the server's state cannot be observed.
+    /// Time without a message that counts as silence if the server's state cannot be observed.
     pub silence: Duration,
     /// Maximum number of bytes that the implementation may send on all connections together.
     pub bytes: u64,

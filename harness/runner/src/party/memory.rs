@@ -71,7 +71,7 @@ impl MemoryParty {
         }
     }
 
-    /// Performs the handshake of a singleton. Returns the error of its connection, if any.
+    /// Performs the handshake of a singleton. Returns the error if the connection fails.
     fn singinit(&mut self, proc: Proc) -> Option<String> {
         let request = self.server.welcome();
         let answer = if request.is_empty() { String::new() } else { format!("{}\n", singleton::RESPONSE) };

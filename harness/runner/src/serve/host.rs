@@ -58,7 +58,8 @@ pub(crate) trait Host {
     fn welcome(&mut self) -> Vec<u8>;
     /// Called when a process has started a program as its process manager, with the given arguments.
     fn manager_requested(&mut self, _args: Vec<Bytes>) {}
-    /// Identifies the process of a connection by its first line, and returns the response; `None` if it belongs to no process.
+    /// Identifies the process of a connection by its first line. Returns the process and the response, or `None` if the line identifies no
+    /// process.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
 
     /// Returns the required number of the process's descriptor; `None` allows any number.

@@ -286,7 +286,7 @@ impl<H: Host> Job<H> {
         let mut buffer = vec![0; READ_SIZE];
         let mut pace = NextTick::Wait;
         while self.running > 0 {
-            // After the host has requested the end of the job, it is not asked again.
+            // Once the host has requested the end of the job, its answer no longer matters.
             if pace != NextTick::End {
                 pace = self.host.tick(&JobInspection { processes: &self.processes, groups: &self.groups });
                 if pace == NextTick::End {
@@ -382,7 +382,7 @@ impl<H: Host> Job<H> {
         let connects_by_itself = self.connects_by_itself(id);
         let place = match self.listener.as_ref().filter(|_| connects_by_itself).and_then(Listener::address) {
             Some(address) => address.to_string(),
-            // A process that does not connect gets a descriptor number that no process has open.
+            // A process without a connection gets the number of a descriptor that is not open in any process.
             None if !self.host.connects(id) => "1021".to_owned(),
             None => number.to_string(),
         };

@@ -1,5 +1,5 @@
-//! The meaning of a scenario for a program under test. The program's processes run independently, so the scenario is compiled into the
-//! server's reaction to each process's requests, and into expectations for each process.
+//! Plays a scenario against a program under test. The program's processes run independently, so the scenario is compiled into the server's
+//! reactions to each process's requests, and into expectations for each process.
 
 mod script;
 
@@ -115,7 +115,7 @@ impl ProgramRun<'_> {
         self.program.start(script, self.ranks, self.limits, self.interrupted, &mut record)
     }
 
-    /// Returns the result of a plain run. Leaves out the output if it differs in a second plain run, because it cannot be compared then.
+    /// Returns the result of a plain run. Omits the output if it differs in a second plain run, because such output cannot be compared.
     fn plain(&self) -> PlainBehavior {
         let first = self.plain_once();
         let again = || self.plain_once();

@@ -228,7 +228,7 @@ fn concerns(target: &StepTarget, p: Proc) -> bool {
 struct ScriptCompiler<'a> {
     script: &'a mut Script,
     line: usize,
-    /// The requirement for steps that do not cite a requirement.
+    /// The requirement for steps that cite none.
     default_requirement: String,
     scope: Scope,
 }

@@ -35,7 +35,7 @@ pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
     object::read(path).map(drop)
 }
 
-/// Returns the dialects whose C API a library exports. A library that exports neither API is treated as one with RFC 13's API, so that
+/// Returns the dialects whose C API a library exports. A library that exports neither API is treated as exporting RFC 13's API, so that
 /// loading it reports the error.
 pub fn apis_or_first(path: &Path) -> Vec<Dialect> {
     let apis = apis(path);

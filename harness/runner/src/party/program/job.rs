@@ -34,7 +34,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 const MAX_JOB_FACTOR: u32 = 24;
 /// Maximum number of events in a job. A program that exceeds this number is assumed to repeat its requests forever.
 const MAX_EVENTS: usize = 100_000;
-/// Minimum number of bytes that a program prints between two messages for its output to count as a flood and not as a progress report.
+/// Minimum number of bytes printed between two messages for the output to count as a flood instead of a progress report.
 const OUTPUT_FLOOD: usize = 1 << 16;
 /// Factor by which the time limit of a step is extended for a program that prints fewer bytes than [`OUTPUT_FLOOD`].
 const PRINTING_FACTOR: u32 = 4;
@@ -558,7 +558,7 @@ impl Host for ProgramJob<'_> {
         process.has_closed = true;
         let ended = process.end_reason;
         match ended {
-            // The scenario's server continues as if it had not noticed the end.
+            // The scenario ended the process, and its server continues as if it had not noticed.
             Some(EndReason::Script) => {}
             _ if self.withheld_ends.contains(&from) => {}
             _ if self.server.is_joined(from) && self.is_end_withheld(from) => self.withheld_ends.push(from),

@@ -1,4 +1,4 @@
-//! One process of a program under test: its part of the scenario, and its state.
+//! One process of a program under test: its script and its state.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -39,7 +39,7 @@ pub(super) enum EndReason {
 
 #[derive(Debug)]
 pub(super) struct ProgramProcess {
-    /// The part of the scenario that is about this process.
+    /// The rules and expectations of the scenario for this process.
     pub(super) script: ProcessScript,
     pub(super) env: BTreeMap<String, String>,
     /// The descriptor number of the process's connection.
@@ -110,7 +110,7 @@ impl ProgramProcess {
         Some(message.map(|message| (message.framing, message.text.to_vec())))
     }
 
-    /// Reads bytes that are sent to the process, since a response may negotiate the framing of the process's next messages.
+    /// Examines bytes that are sent to the process, because a response may negotiate the framing of the process's next messages.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.connection.push(Direction::FromServer, bytes);
         while self.connection.next(Direction::FromServer).is_some() {}
@@ -127,7 +127,7 @@ impl ProgramProcess {
         self.script.expectations.iter().any(|(_, e)| e.kind == succeeds)
     }
 
-    /// Returns the index of the next rule in order. Rules for every matching request have no place in the order.
+    /// Returns the index of the next rule in order. Skips rules for every matching request, which have no position in the order.
     fn next_rule(&self) -> usize {
         let in_turn = |rule: &ServerRule| rule.trigger.as_ref().is_none_or(|(_, every)| !every);
         let turn = |i: &usize| !self.applied_rules[*i] && in_turn(&self.script.rules[*i]);
@@ -149,7 +149,7 @@ impl ProgramProcess {
         !std::mem::replace(&mut self.applied_rules[rule], true)
     }
 
-    /// Returns whether some rule of the scenario has not been applied yet.
+    /// Returns whether any rule of the scenario has not been applied yet.
     pub(super) fn has_pending_rules(&self) -> bool {
         self.exit.is_none() && self.end_reason.is_none() && self.applied_rules.iter().any(|played| !played)
     }

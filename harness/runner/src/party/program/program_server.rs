@@ -31,7 +31,7 @@ pub(crate) struct ServerRule {
     pub(crate) scope: Scope,
 }
 
-/// The part of a scenario for one process.
+/// A scenario's environment changes, rules and expectations for one process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessScript {
     /// Changes to the environment of the process; `None` removes a variable.
@@ -56,7 +56,7 @@ pub(crate) trait ProgramServer {
     fn delay(&self) -> Duration;
     /// Returns the number of bytes of each response that are written before the rest. If 0, the response is written in one piece.
     fn first_write(&self) -> usize;
-    /// Returns the part of the scenario for a process in a group of `size`.
+    /// Returns the script of a process in a group of `size` processes.
     ///
     /// # Errors
     ///

@@ -27,7 +27,7 @@ use pmi_judge::event::{EventKind, Exit};
 use pmi_wire::hydra::Family;
 use pmi_wire::hydra::LaunchProgram;
 
-/// Environment variables that a proxy and its processes inherit. Other variables may come from an outer launcher and would mislead the
+/// Environment variables that a proxy and its processes inherit. Other variables may come from an outer launcher and could mislead the
 /// proxy.
 const ENVIRONMENT: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD"];
@@ -383,7 +383,7 @@ impl ProxyDriver {
 /// Returns the command line of a proxy.
 fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
     let mut words = vec![
-        // The option is required even if the connection is inherited and the option is therefore not used.
+        // The proxy requires this option even if it inherits its connection and ignores the option.
         ("--control-port", "127.0.0.1:1".to_owned()),
         ("--rmk", "user".to_owned()),
         ("--launcher", "fork".to_owned()),
@@ -394,7 +394,7 @@ fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
         ("--gpus-per-proc", "-2".to_owned()),
     ];
     if options.pmi_port {
-        // Without this, the proxy announces the external address of this machine.
+        // Without this option, the proxy announces the external address of this machine.
         words.push(("--iface", "lo".to_owned()));
     }
     if options.family.has_subdevice_option() {
@@ -404,7 +404,7 @@ fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
     words.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
-/// Returns the variables that Intel's proxy expects, and that another Intel program normally sets.
+/// Returns the variables that Intel's proxy expects. Normally, another Intel program sets them.
 fn intel_environment(fd: &str, group: u32, proxy: u32) -> Vec<(&'static str, String)> {
     vec![
         ("HYDRA_BSTRAP_UPSTREAM_FD", fd.to_owned()),

@@ -17,10 +17,10 @@
 //!
 //! # Exit status
 //!
-//! The first process status other than 0 (128 + signal for a killed process), or the status of an abort. The status is 3 if a proxy does
-//! not speak the protocol of its family. If a proxy exits without reporting how its processes ended, its own status is used. If a proxy is
-//! killed by a signal, this process kills itself with the same signal, so that the judge sees the crash. If a signal to this process ended
-//! the job, the status is 128 + signal.
+//! The exit status is the first process status other than 0 (128 + signal for a killed process), or the status of an abort. It is 3 if a
+//! proxy does not speak the protocol of its family. If a proxy exits without reporting how its processes ended, its own status is used. If
+//! a proxy is killed by a signal, this process kills itself with the same signal, so that the judge sees the crash. If a signal to this
+//! process ended the job, the status is 128 + signal.
 
 mod detect;
 mod driver;

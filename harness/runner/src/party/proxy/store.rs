@@ -1,4 +1,4 @@
-//! The state that all proxies of a job share: keyval spaces, published names, decisions about spawns. No I/O.
+//! The state that all proxies of a job share: keyval spaces, published names and decisions about spawns. This module does no I/O.
 //!
 //! The reference server keeps the state and makes the decisions. A proxy answers most of its clients' requests itself and forwards the
 //! rest. Here, rank 0 makes all requests of a process group; the code calls it the group's *proxy client*.

@@ -1,4 +1,5 @@
-//! The upstream of any number of proxies, and of the process groups that are spread over them: the role of `mpiexec`. No I/O.
+//! The upstream of any number of proxies, which serves the process groups that are spread over them, as `mpiexec` does. This module does
+//! no I/O.
 //!
 //! Bytes from the proxies go in through [`Upstream::receive`]. The resulting orders come out of [`Upstream::next_order`].
 
@@ -95,8 +96,8 @@ struct Barrier {
     name: Option<Vec<u8>>,
     /// Number of processes that must enter the barrier.
     total: u64,
-    /// Proxies whose processes have entered the barrier. For each: its number, the number of these processes, and the number of its
-    /// reports.
+    /// Proxies whose processes have entered the barrier. Each entry contains the number of the proxy, the number of these processes, and
+    /// the number of the proxy's reports.
     entered: Vec<(u32, u64, u32)>,
 }
 
@@ -400,11 +401,11 @@ impl Upstream {
         self.send(proxy_group, launch);
     }
 
-    /// Handles the end of the processes of a group at one proxy.
+    /// Handles a proxy's report that its processes of a group have ended.
     fn ended(&mut self, proxy_group: usize, statuses: &[i32]) {
         self.proxy_groups[proxy_group].ended = true;
         let group = self.proxy_groups[proxy_group].group;
-        // If one process fails, its proxy kills the others, so a kill is rarely the cause.
+        // If one process fails, its proxy kills the others, so a killed process is rarely the cause.
         let killed = statuses.iter().find(|s| **s & 0x7f == 9);
         let cause = statuses.iter().find(|s| **s != 0 && **s & 0x7f != 9).or(killed);
         let status = cause.map_or(0, |wait| match wait & 0x7f {

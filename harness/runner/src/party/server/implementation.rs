@@ -65,9 +65,9 @@ pub struct Implementation {
     pub start_timeout: Option<Duration>,
     /// The kind of connection that the processes of a launch get.
     pub connection_method: ConnectionMethod,
-    /// The command that serves a process which the implementation has not started, if any. Contains `{port}` and `{pid}`.
+    /// The command that serves a process which another program has started, if supported. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
-    /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word that they must precede.
+    /// The options that make a known launcher use PMI_PORT, each with its value. They precede the word with this index.
     pmi_port_options: (usize, &'static [&'static [&'static str]]),
     /// Notices to the user before the implementation is judged.
     pub notices: Vec<String>,
@@ -89,7 +89,7 @@ const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hos
 const MPIEXEC_ARGUMENTS: [&str; 5] =
     [PMI_ARGS_OPTION, "{port}", UNUSED_ARGUMENTS[0], UNUSED_ARGUMENTS[1], "{pid}"];
 
-/// The option that makes `serve` accept the same arguments as an `mpiexec` after [`PMI_ARGS_OPTION`].
+/// The option of `serve` that corresponds to [`PMI_ARGS_OPTION`] and takes the same arguments.
 const SERVE_OPTION: &str = "--pmi-args";
 
 /// Placeholder for a name that no other launch has.
@@ -483,8 +483,8 @@ impl Implementation {
         Ok(())
     }
 
-    /// Makes the implementation serve a process that it has not started and that requests a process manager. A known launcher gets an
-    /// option; a user's template must contain it.
+    /// Makes the implementation serve a singleton that requests a process manager. A known launcher gets an option; a user's template must
+    /// contain it.
     ///
     /// # Errors
     ///
@@ -710,7 +710,7 @@ fn srun_notices(words: &[String]) -> Vec<String> {
     lacking.map(|(.., notice)| (*notice).to_owned()).collect()
 }
 
-/// Formats the error that a program does not exist. If the current folder contains a file of that name, the message mentions it.
+/// Formats the error for a program that does not exist. If the current folder contains a file with that name, the message mentions it.
 pub fn missing_program_error(program: &str) -> String {
     let why = match Path::new(program) {
         path if path.is_dir() => "this is a directory",

@@ -1,4 +1,4 @@
-//! Starts implementations under test, and kills all processes that remain after them.
+//! Starts implementations under test, and kills all processes that they leave running.
 
 mod implementation;
 pub(crate) mod process;

@@ -48,9 +48,9 @@ const STARVED_IDLE_TIME: Duration = Duration::from_millis(400);
 /// Minimum time between the two checks that find no running process of the server, if a response is due. On a loaded machine, a process may
 /// be woken shortly after a single check.
 const MIN_CHECK_GAP: Duration = Duration::from_millis(20);
-/// Number of times that a polling server must have polled without a response. One of the polls may have begun before the runner wrote.
+/// Number of polls after which a polling server that has not responded is silent. One of the polls may have begun before the runner wrote.
 const REQUIRED_POLLS: u64 = 3;
-/// The minimum silence of a polling server, as a multiple of its slowest response time.
+/// Minimum duration of a polling server's silence, as a multiple of the server's slowest response time.
 const ANSWER_TIME_FACTOR: u32 = 10;
 
 /// Maximum time for a launcher to end after SIGTERM. The launcher may wait for its own children in turn.
@@ -241,7 +241,7 @@ pub struct ServerParty {
     peers: BTreeSet<i32>,
     /// The processes in `peers` without the launcher, if the kernel reports their exits.
     deaths: Option<Vec<ForeignProcess>>,
-    /// For relayed connections: the processes at the other end that died, by location and process id, with their names and signals.
+    /// Names and signals of the processes at the other end of relayed connections that have died, by location and process id.
     remote_deaths: HashMap<(String, i32), (String, i32)>,
     idle: IdleCheck,
     polls: PollCount,
@@ -374,7 +374,7 @@ impl ServerParty {
         Ok((party, words))
     }
 
-    /// Changes how long a silence must last. A caller that repeats important cases can use shorter times.
+    /// Sets the required length of a silence. A caller that repeats important cases can use shorter times.
     pub fn set_silence_times(&mut self, silence_times: SilenceTimes) {
         self.silence_times = silence_times;
     }

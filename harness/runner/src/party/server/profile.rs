@@ -120,7 +120,7 @@ pub struct BuiltinProfile {
 }
 
 impl BuiltinProfile {
-    /// Returns whether an unknown name may have been meant for this profile: a part of its names or title, or a name with one wrong letter.
+    /// Returns whether an unknown name resembles this profile: part of its names or title, or a name with one wrong letter.
     fn resembles(&self, word: &str) -> bool {
         let word = word.to_ascii_lowercase();
         let part = |text: &str| !word.is_empty() && text.to_ascii_lowercase().contains(&word);
@@ -269,7 +269,7 @@ fn printed_version(command: &str) -> Option<semver::Version> {
     })
 }
 
-/// Returns the name of the process manager that a command starts: not that of an interpreter or a wrapper.
+/// Returns the name of the process manager that a command starts, without interpreters and wrappers.
 fn manager(implementation: &Implementation) -> String {
     let program = implementation.program();
     if implementation.has_upstream() {
@@ -320,8 +320,8 @@ pub fn related_deviations(implementation: &Implementation) -> Vec<Deviations> {
     all.into_iter().map(|(_, deviations)| deviations).collect()
 }
 
-/// Returns a draft of a profile for an implementation without one. It contains a name to be edited, the commands, and the optional
-/// operations, as far as they are known.
+/// Returns a draft profile for an implementation without one. The draft contains a name to be edited, the commands, and the known support
+/// for optional operations.
 pub fn draft_profile(implementation: &Implementation, offers: &BTreeMap<Capability, bool>) -> String {
     let quoted = |text: &str| toml::Value::from(text).to_string();
     // In a profile, words with braces need no quotes.

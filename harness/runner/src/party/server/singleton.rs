@@ -1,4 +1,4 @@
-//! A process that the process manager must serve although another program has started the process.
+//! A singleton: a process that the process manager must serve, but has not started.
 
 use std::io;
 use std::net::TcpListener;

@@ -15,9 +15,9 @@ use crate::observe::tcp::{self, Ends};
 /// read can cause.
 pub const READ_SIZE: usize = 64 * 1024;
 
-/// Maximum number of received bytes that are left in the system (see [`UnreadBytes`]).
+/// Maximum number of received bytes that are left in the kernel (see [`UnreadBytes`]).
 const MAX_LEFT_BYTES: usize = 4096;
-/// Maximum number of received messages that are left in the system (see [`NonBlockingStream::leave_short_messages`]).
+/// Maximum number of received messages that are left in the kernel (see [`NonBlockingStream::leave_short_messages`]).
 pub const MAX_LEFT_MESSAGES: usize = 16;
 
 /// Maximum space in bytes that the system accounts for a short message. Most of it is overhead.
@@ -49,11 +49,11 @@ impl<B> ReceiveResult<B> {
     }
 }
 
-/// Received bytes of a connection that are left in the system.
+/// Received bytes of a connection that are left in the kernel.
 ///
 /// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when the other side
-/// takes the process's own message from the system. So a process that makes a request and waits is woken twice for each response. The first
-/// wake-up is useless, and takes as long as the rest of the exchange. Therefore, requests are only peeked at, and are taken from the system
+/// takes the process's own message from the kernel. So a process that makes a request and waits is woken twice for each response. The first
+/// wake-up is useless, and takes as long as the rest of the exchange. Therefore, requests are only peeked at, and are taken from the kernel
 /// after the response, when the process is awake anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct UnreadBytes {
@@ -79,7 +79,7 @@ pub struct NonBlockingStream {
     reset: Cell<bool>,
     /// The ends of a TCP connection; `None` for a local connection.
     ends: Option<Ends>,
-    /// The received bytes that are left in the system; `None` if received bytes are taken from the system at once.
+    /// The received bytes that are left in the kernel; `None` if received bytes are taken from the kernel at once.
     unread_in_kernel: Option<UnreadBytes>,
 }
 
@@ -189,7 +189,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Returns the number of bytes that the other side has not taken from the system; `None` if this number is unknown.
+    /// Returns the number of bytes that the other side has not taken from the kernel; `None` if this number is unknown.
     pub fn unread_bytes(&self) -> Option<usize> {
         let under_way = unread_bytes(&self.fd)?;
         // `under_way` excludes bytes that have arrived over TCP, whether they have been read or not.
@@ -226,7 +226,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Makes [`receive_or_peek`](Self::receive_or_peek) leave short messages in the system from now on. If the system cannot report where
+    /// Makes [`receive_or_peek`](Self::receive_or_peek) leave short messages in the kernel from now on. If the system cannot report where
     /// new bytes begin, messages are still taken at once.
     pub fn leave_short_messages(&mut self) {
         // Only local sockets wake the sender when its message is taken.
@@ -243,7 +243,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Takes the bytes that a previous process received on this connection and left in the system before it ended.
+    /// Takes the bytes that a previous process received on this connection and left in the kernel before it ended.
     pub fn take_inherited(&mut self) {
         if self.ends.is_none()
             && let Some(left) = peek_offset(&self.fd)
@@ -254,7 +254,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Receives bytes, and leaves them in the system if possible.
+    /// Receives bytes, and leaves them in the kernel if possible.
     pub fn receive_or_peek(&mut self, buffer: &mut [u8]) -> ReceiveResult {
         if self.unread_in_kernel.is_none() {
             return self.receive(buffer);
@@ -275,7 +275,7 @@ impl NonBlockingStream {
         received
     }
 
-    /// Takes the bytes that were left in the system. Must be called before the connection is closed; otherwise, the other side sees a reset
+    /// Takes the bytes that were left in the kernel. Must be called before the connection is closed; otherwise, the other side sees a reset
     /// instead of a close.
     pub fn take_unread(&mut self) {
         if let Some(left) = self.unread_in_kernel.filter(|left| left.bytes > 0) {
@@ -290,13 +290,13 @@ impl NonBlockingStream {
             match recv(&self.fd, &mut nowhere[..bytes.min(READ_SIZE)], RecvFlags::DONTWAIT) {
                 Ok((_, n)) if n > 0 => bytes -= n,
                 Err(Errno::INTR) => {}
-                // Not reached, because the peeked bytes are still in the system.
+                // Not reached, because the peeked bytes are still in the kernel.
                 _ => break,
             }
         }
     }
 
-    /// Takes the bytes that were already left in the system at the last call, because their sender may be waiting for buffer space.
+    /// Takes the bytes that were already left in the kernel at the last call, because their sender may be waiting for buffer space.
     pub fn take_old_unread(&mut self) {
         match &mut self.unread_in_kernel {
             Some(left) if left.is_old => self.take_unread(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::observe::procfs::{ProcessorTime, processor_time};
 
-/// Interval between checks of whether the machine is idle. Each time the machine is idle, one more launch may be open.
+/// Interval between checks of whether the machine is idle. After each check that finds it idle, one more launch may be open.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Percentage of processor time that must be unused for a machine to count as idle.
 const IDLE_PERCENT: u64 = 40;

@@ -1,6 +1,6 @@
 //! The carrier forwards the messages between the processes of a session and their process manager, and reports them in chronological order.
 //!
-//! The taps pass the connections of all processes to the carrier, so all messages have a single order. Each message is reported before it
+//! The taps pass the connections of all processes to the carrier, so all messages are in a single order. Each message is reported before it
 //! is forwarded, so causes are reported before their effects. A tap keeps copies of both ends of its connection for two reasons: the
 //! connection must not close before the tap exits, and the tap must be able to forward messages if the recorder exits.
 

@@ -318,7 +318,7 @@ mod tests {
             })
         };
         let (one, two) = (send(&program), send(&manager));
-        // Neither side reads yet. Both must still be readable later.
+        // Neither side reads yet. Both must still receive everything later.
         std::thread::sleep(Duration::from_millis(50));
         let reader = {
             let mut manager = manager.try_clone().unwrap();
@@ -348,7 +348,7 @@ mod tests {
             closes.write_all(b"last words").unwrap();
             drop(closes);
             assert_eq!(all(&mut stays), b"last words!");
-            // As without the pump, the reader is gone.
+            // The writer sees that the reader is gone, as it would without the pump.
             pump.join().unwrap().unwrap();
             assert_eq!(stays.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
             let reports: Vec<_> = reports.iter().collect();

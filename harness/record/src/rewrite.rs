@@ -1,7 +1,6 @@
-//! Replaces each program in a spawn request (`execname`, or `subcmd` in PMI-2) with a tap, which starts the original program. Messages are
-//! not changed in any other way.
+//! Replaces each program in a spawn request (`execname`, or `subcmd` in PMI-2) with a tap, which starts the original program.
 //!
-//! Everything else is forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held
+//! All other bytes are forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held
 //! back, because an info key `path` may follow: the process manager would search for the program in that path, and would not find a tap. In
 //! frames, a spawn request is held back completely, and any other request only until its command is recognized.
 
@@ -9,13 +8,14 @@ use std::borrow::Cow;
 
 use pmi_wire::{Connection, Decoded, Direction, Framing, HEADER, frame_header, frame_length};
 
-/// Maximum number of bytes of a block that are held back. A longer block is forwarded unchanged, and its processes are not observed.
+/// Maximum number of bytes of a spawn request that are held back. A longer request is forwarded unchanged, and its processes are not
+/// observed.
 const MAX_BUFFERED: usize = 256 * 1024;
 
 /// Maximum number of bytes that are needed to recognize a line.
 const MAX_RECOGNIZED_LINE: usize = 16;
 
-/// The first line of a block.
+/// The first line of a block, the PMI-1 form of a spawn request.
 const BLOCK_START: &[u8] = b"mcmd=spawn";
 
 /// The beginning of the line with a program's name.
@@ -42,7 +42,7 @@ enum BlockState {
 enum FrameState {
     /// The frame is held back, because it may be a spawn request.
     Held,
-    /// The frame contains a different request. The number is that of the bytes that must still be forwarded.
+    /// The frame contains a different request, of which this number of bytes must still be forwarded.
     Passes(usize),
     /// The boundaries between frames are unknown.
     Unreadable,
@@ -134,7 +134,7 @@ impl Rewriter {
         while !piece.is_empty() {
             let passing = match self.frame {
                 FrameState::Held => {
-                    // A further byte might belong to the next frame.
+                    // Takes only the needed bytes, because any others may belong to the next frame.
                     let wanted = self.missing_bytes().min(piece.len());
                     self.held.extend_from_slice(&piece[..wanted]);
                     piece = &piece[wanted..];

@@ -237,8 +237,8 @@ fn read(snapshot: &Snapshot, address: u64) -> Result<u64, ()> {
     word.try_into().map(u64::from_ne_bytes).map_err(|_| ())
 }
 
-/// Returns the addresses of the instructions on the call stack, the innermost first, as far as their files have been read. Every address
-/// but the first is that of the last byte of a call instruction.
+/// Returns the addresses of the instructions on the call stack, innermost first. Stops at the first address whose file is not in `images`.
+/// Except for the first, each address is that of the last byte of a call instruction.
 fn unwind(snapshot: &Snapshot, images: &[LoadedImage]) -> Vec<u64> {
     let mut unwinder = UnwinderNative::<Arc<[u8]>, MayAllocateDuringUnwind>::new();
     for placed in images {
@@ -311,7 +311,7 @@ fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
 
 /// Returns the call stack of a process at the signal that killed it.
 pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
-    // Most files in a process's memory are unrelated to its death.
+    // Only the files that the call stack needs are read, because a process has many others in its memory.
     let (mut images, mut unread) = (Vec::new(), snapshot.mappings.clone());
     let addresses = loop {
         let addresses = unwind(snapshot, &images);

@@ -102,7 +102,7 @@ impl NumberPattern {
 /// For each number of a step: true and the offset from the rank if the number depends on the rank; otherwise, false and the number.
 type NumberClasses = Vec<(bool, i64)>;
 
-/// Combines steps that differ only in numbers. `alike` contains the text of each step with the ranks that make the step; all ranks belong
+/// Combines steps that differ only in numbers. `alike` contains the text of each step and the ranks that share it; all ranks belong
 /// to the same group. Returns the text of each combined step with its ranks. All lists of ranks are sorted. `size` is the size of the
 /// group, if known.
 pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {

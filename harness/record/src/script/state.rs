@@ -11,7 +11,7 @@ use pmi_wire::{Connection, Direction, Framing, KvsLimits, Proc, SpawnAssembler};
 
 use super::fold::{RecordedSteps, StepOrder, StepText};
 
-/// Maximum length in bytes of a message that is written.
+/// Maximum length in bytes of a message in the session.
 const MAX_MESSAGE: usize = 1 << 20;
 
 /// Prefix of keys that the process manager provides.

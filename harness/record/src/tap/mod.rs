@@ -1,5 +1,5 @@
-//! The tap, which takes the place of the program. It starts the program, passes the program's connection to the recorder, and then exits or
-//! dies in the same way as the program.
+//! The tap, which a launcher starts in place of the program. It starts the program, passes the program's connection to the recorder, and
+//! then exits or dies in the same way as the program.
 
 pub(crate) mod notice;
 pub mod position;
@@ -48,7 +48,7 @@ const PROGRAM: &str = "program";
 /// Maximum wait for the recorder after the program has ended.
 const RECORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of reported bytes of arguments.
+/// Maximum number of bytes of the arguments that are reported.
 const MAX_ARGS_SIZE: usize = 32 * 1024;
 
 /// True if the tap was started with SIGPIPE ignored, so that the program must ignore SIGPIPE as well. Determined before Rust's runtime

@@ -2,7 +2,7 @@
 //! case.
 //!
 //! Minimizing a case takes longer than confirming a failure. After the late deadline of the campaign, the cases of confirmed failures are
-//! stored as they are.
+//! stored without being minimized.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -72,7 +72,7 @@ impl Campaign<'_> {
         })
     }
 
-    /// Returns whether a failure recurs. If the failure has a root cause, that cause is confirmed, otherwise the failure itself.
+    /// Returns whether a failure recurs. Confirms the root cause if the failure has one; otherwise, confirms the failure itself.
     fn recurs(&self, occurrence: &FailureOccurrence, case: &Case) -> bool {
         let failure = &occurrence.failure;
         let bucket = failure.key.to_string();

@@ -95,7 +95,7 @@ pub struct Progress {
     pub examining: usize,
     /// Number of cases that could not be judged, and the reason for the last one.
     pub unjudged: (u64, String),
-    /// Median time that it took to establish that no response comes.
+    /// Median time to establish that no response will come.
     pub silence: Option<Duration>,
     /// The largest growth of a server process's memory within a case, in bytes.
     pub growth: u64,

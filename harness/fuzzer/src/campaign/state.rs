@@ -68,8 +68,8 @@ pub struct BucketAlias {
     pub place: Option<String>,
 }
 
-/// The first `MAX_ALIAS_RUNS` occurrences of an alias with a known place are all examined. After these, one occurrence in
-/// [`RECHECK_FACTOR`] is examined.
+/// Number of occurrences after which an alias with a known place is examined less often: then only one occurrence in [`RECHECK_FACTOR`] is
+/// examined.
 const MAX_ALIAS_RUNS: u64 = 16;
 const RECHECK_FACTOR: u64 = 8;
 

@@ -1,4 +1,4 @@
-//! Mutations of the bytes that one side sends, for projects that fuzz their own parser. The mutations are the same as in campaigns.
+//! Mutations of the bytes that one side sends, for projects that fuzz their own parsers. The mutations are the same as in campaigns.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};

@@ -46,7 +46,7 @@ pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Templa
         return Ok((line.clone(), Template::default()));
     }
     let place = match u.int_in_range(0..=3)? {
-        // Split near the end, where little is left to read.
+        // Split near the end, where the receiver has little left to read.
         0 => places[places.len() - u.int_in_range(1..=places.len().min(4))?],
         // Split after a separator of keys, values or tuples.
         1 => {

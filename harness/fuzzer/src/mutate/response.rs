@@ -35,7 +35,7 @@ impl ResponseStep {
         Self::Write(lines, WriteMode { encoding, ..WriteMode::default() })
     }
 
-    /// Returns whether the step is a write of no bytes.
+    /// Returns whether the step writes no bytes.
     fn is_nothing(&self) -> bool {
         match self {
             Self::Write(lines, mode) => {

@@ -1,4 +1,4 @@
-//! Series of all changes of one kind to a response. Random choices would take long to find a fault that only one of the changes triggers.
+//! Series that contain all changes of one kind to a response. Random choices would rarely hit the one change that triggers a fault.
 
 use pmi_scenario::ast::{Encoding, Template};
 

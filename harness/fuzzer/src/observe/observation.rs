@@ -50,7 +50,7 @@ pub struct Observation {
     pub findings: Vec<Finding>,
     /// A process of the implementation that was killed by a signal, and the signal.
     pub crashed: Option<(String, i32)>,
-    /// True if the case killed one of our processes with SIGSEGV. The launcher may then report that its program crashed.
+    /// True if the case killed a process of the harness with SIGSEGV. The launcher may then report that its program crashed.
     pub segfaults: bool,
     /// The exit status of the launcher.
     pub exit: Option<Exit>,
@@ -68,7 +68,7 @@ pub struct Observation {
     pub requests: usize,
     /// Duration of the slowest response.
     pub slowest_response: Duration,
-    /// Time that it took to establish each silence.
+    /// Time to establish each silence.
     pub silences: Vec<Duration>,
     /// The edges of the implementation's program that the case covered, if coverage was requested.
     pub edges: Option<Edges>,

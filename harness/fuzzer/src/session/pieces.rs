@@ -32,7 +32,7 @@ pub(crate) fn own_rank() -> Piece {
     Piece::Var("rank".to_owned())
 }
 
-/// Returns the variable for the command that starts our agent, which reports to the harness.
+/// Returns the variable for the command that starts the agent, which reports to the harness.
 pub(crate) fn agent() -> Piece {
     Piece::Var("agent".to_owned())
 }

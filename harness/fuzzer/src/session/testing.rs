@@ -1,4 +1,4 @@
-//! Helpers for tests.
+//! Functions for tests of sessions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -88,7 +88,7 @@ impl Generator for Vec<LibraryGenerator> {
     }
 }
 
-/// Returns a case that shows whether a library uses our connection. The case calls init and a barrier.
+/// Returns a case that shows whether a library uses the harness's connection. The case calls init and a barrier.
 pub(crate) fn probe_case(dialect: Dialect) -> Case {
     let libraries = LibraryGenerator { dialect, has_ring: false, ranks: 1, mutate: false, uses_wire: true };
     let calls = ["init", "barrier"].map(|operation| libraries.plain(operation).stmt());

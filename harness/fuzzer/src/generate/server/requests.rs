@@ -19,7 +19,7 @@ use crate::session::statement::children;
 /// A field of a request, by its name in the protocol table.
 type NamedField = (&'static str, Template);
 
-/// The operations that are drawn, with their weights.
+/// The operations to choose from, with their weights.
 const WEIGHTS: [(&str, u32); 10] = [
     ("put", 60),
     ("kvsname", 6),
@@ -430,7 +430,7 @@ fn no_info() -> NamedField {
     ("infokeycount", text("0"))
 }
 
-/// Returns the messages of a request to spawn our agent, as the codec prints them. In PMI-1, each line is a message.
+/// Returns the messages of a request to spawn the agent, as the codec prints them. In PMI-1, each line is a message.
 pub(crate) fn spawn_messages(
     op: Op,
     preput: Vec<(Vec<u8>, Vec<u8>)>,

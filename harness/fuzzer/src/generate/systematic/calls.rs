@@ -66,7 +66,7 @@ fn begin(libraries: &LibraryGenerator, which: u8) -> PlannedCall {
     begun.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Maps each function's name to the number of the first kind of call that calls it.
+/// Maps each function's name to the number of the first kind of call for the function.
 fn samples(libraries: &LibraryGenerator) -> BTreeMap<&'static str, u32> {
     let mut samples = BTreeMap::new();
     for (kind, function) in (0..).zip(libraries.functions()) {

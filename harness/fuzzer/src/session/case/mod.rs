@@ -128,7 +128,7 @@ impl Case {
         self.scenario.tests
     }
 
-    /// Returns whether the case kills one of our processes with this signal.
+    /// Returns whether the case kills a process of the harness with this signal.
     pub(crate) fn kills_by(&self, signal: i32) -> bool {
         let is = |statement: &Statement| matches!(ServerStep::of(statement), Some(ServerStep::Kill { signal: by, .. }) if i32::from(by) == signal);
         self.scenario.body.iter().any(is)
@@ -174,7 +174,7 @@ impl Case {
         self.scenario.body.iter().any(is)
     }
 
-    /// Returns whether the case requests a spawn of our agent.
+    /// Returns whether the case requests a spawn of the agent.
     fn needs_spawn(&self) -> bool {
         let has = |statement: &Statement| {
             let lines = sent(statement, ImplementationKind::Server).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! See `pmi_fuzz::client_bytes`.
+//! The fuzz target for `pmi_fuzz::client_bytes`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| pmi_fuzz::client_bytes::run(data));

@@ -1,4 +1,4 @@
-//! See `pmi_fuzz::hydra`.
+//! The fuzz target for `pmi_fuzz::hydra`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| pmi_fuzz::hydra::run(data));

@@ -1,4 +1,4 @@
-//! See `pmi_fuzz::server_ops`.
+//! The fuzz target for `pmi_fuzz::server_ops`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| pmi_fuzz::server_ops::run(data));

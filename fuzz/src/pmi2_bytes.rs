@@ -8,7 +8,7 @@ use pmi_wire::Framing;
 
 use crate::server_bytes::DialectSession;
 
-/// See [`DialectSession::script`].
+/// The script of a PMI-2 process (see [`DialectSession::script`]).
 const SCRIPT: [(&str, &str); 9] = [
     (
         "cmd=fullinit;",

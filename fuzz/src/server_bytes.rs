@@ -12,7 +12,7 @@ const LINE_MAX: usize = 256;
 const OFFER: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n";
 const QUIET: Proc = Proc { group: 1, rank: 0 };
 
-/// See [`DialectSession::script`].
+/// The script of a PMI-1 process (see [`DialectSession::script`]).
 const SCRIPT: [(&str, &str); 8] = [
     (
         "cmd=init pmi_version=1 pmi_subversion=1\n",

@@ -28,7 +28,7 @@ const TOO_LONG: &str = "too long";
 /// Names to publish.
 const SERVICES: [&str; 4] = ["s", "ocean", "s2", "S"];
 const PORTS: [&str; 4] = ["p", "tag=0$h$", "p2", "="];
-/// Groups of a barrier in PMI-1.2.
+/// Values for the `group` field of a PMI-1.2 barrier.
 const GROUPS: [&str; 8] = ["WORLD", "NODE", "0", "0,1", "1,0:3", "0,1,2", "WORLD:7", "2,3"];
 /// The name of a program that cannot be started.
 const MISSING: &str = "missing";

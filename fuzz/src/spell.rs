@@ -36,7 +36,7 @@ pub(crate) fn request<V: AsRef<[u8]>>(
     message(framing, [("cmd", exchange.request.as_bytes())].into_iter().chain(common).chain(own))
 }
 
-/// Returns the frame of a body.
+/// Returns a frame with this body.
 pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
     [format!("{:>HEADER$}", body.len()).as_bytes(), body].concat()
 }

@@ -33,7 +33,7 @@ pub enum Thoroughness {
 pub enum Tracing {
     /// Without a debugger.
     Off,
-    /// With a debugger, as far as the system permits.
+    /// With a debugger, if the system permits it.
     On,
 }
 
@@ -79,8 +79,8 @@ pub struct CaseRun {
     pub failures: Vec<Failure>,
 }
 
-/// Calls `play`. Returns its result, and the events that a debugger recorded if `tracing` is on. `program` is our own binary, which can act
-/// as a debugger.
+/// Calls `play`. Returns its result, and the events that a debugger recorded if `tracing` is on. `program` is this binary, which can act as
+/// a debugger.
 fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>) {
     match tracing {
         Tracing::Off => (play(), Vec::new()),

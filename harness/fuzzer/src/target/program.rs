@@ -52,7 +52,7 @@ pub struct ClientTarget {
     leaves_processes: OnceLock<bool>,
     /// The only dialect that the server of a plain run supports. If `None`, the server supports all dialects.
     dialect: Option<Dialect>,
-    /// Our own binary, which can act as a debugger.
+    /// This binary, which can act as a debugger.
     tracer: PathBuf,
     interrupted: Arc<AtomicBool>,
 }
@@ -75,7 +75,7 @@ pub enum CaseError {
 }
 
 impl ClientTarget {
-    /// Prepares the client. A process without visible activity for `wait` counts as hanging. `tracer` is our own binary.
+    /// Prepares the client. A process without visible activity for `wait` counts as hanging. `tracer` is this binary.
     pub fn new(
         mut subject: ClientKind,
         dialect: Option<Dialect>,

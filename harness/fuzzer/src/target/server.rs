@@ -70,7 +70,7 @@ pub struct ServerTarget {
 struct CaseTimeouts {
     pace: Thoroughness,
     limits: ScenarioLimits,
-    /// The limit for the end of the job.
+    /// Maximum time for the job to end after the last step.
     ending: Duration,
 }
 

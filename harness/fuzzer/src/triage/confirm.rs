@@ -125,7 +125,7 @@ struct MinimizedCase {
     case: Case,
     /// Number of runs that showed the failure.
     repetitions: u32,
-    /// True if no smaller case that was tried shows the failure, and neither the time nor the number of cases ended the search.
+    /// True if the search ended because no smaller candidate showed the failure, and not because the limit on time or cases was reached.
     is_minimal: bool,
     /// Number of cases played to find the minimized case.
     cases_played: usize,

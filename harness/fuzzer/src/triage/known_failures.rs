@@ -1,4 +1,4 @@
-//! Known failures, which are not reported again, and the mutations whose cases campaigns skip, because these failures would hide others.
+//! Known failures, which are not reported again, and the mutations that campaigns avoid because known failures would hide new ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

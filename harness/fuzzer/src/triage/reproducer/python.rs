@@ -432,6 +432,6 @@ fn bytes(text: &[u8]) -> String {
 }
 
 fn literal(text: &[u8]) -> String {
-    // Rust also escapes single quotes. Python accepts that.
+    // `escape_ascii` also escapes single quotes, which Python accepts.
     format!("b\"{}\"", text.escape_ascii())
 }

@@ -43,7 +43,7 @@ pub(super) enum FinalCheck {
     Environment(Proc, BTreeMap<String, String>),
     /// A process, or the launcher, is killed by a signal.
     Death { launcher: bool, signal: i32 },
-    /// The process that has started the ranks, which has this name, is killed by a signal.
+    /// The process with this name, which has started the ranks, is killed by a signal.
     ManagerDies { name: String, signal: i32 },
     /// A process of the program under test ends with this status, or does not end if the status is `None`.
     Ends(Proc, Option<Exit>),
@@ -57,7 +57,7 @@ pub(super) enum FinalCheck {
 
 #[derive(Debug)]
 pub(super) struct ReproducerSession {
-    /// The launcher, with `{agent}` for our agent, or the program under test.
+    /// The launcher, with `{agent}` for the agent, or the program under test.
     pub(super) command: Vec<String>,
     /// The kind of connection that processes get.
     pub(super) connection_method: ConnectionMethod,
@@ -77,7 +77,7 @@ const SIGPIPE: i32 = 13;
 /// The names that differ between runs.
 #[derive(Default)]
 struct Names {
-    /// The folder of our agents.
+    /// The folder of the agents.
     folder: Vec<u8>,
     /// Names that the server has sent, each with its placeholder.
     received: Vec<(Vec<u8>, Vec<u8>)>,
@@ -132,7 +132,7 @@ fn asked_groups(text: &[u8]) -> u32 {
     groups.max().map_or(1, |last| last.saturating_add(1))
 }
 
-/// Returns the folder of our agents in a word or a request.
+/// Returns the folder of the agents in a word or a request.
 fn folder(text: &[u8]) -> Option<String> {
     let end = memchr::memmem::find(text, AGENT)?;
     let at = text[..end].iter().rposition(|b| *b == b'/')?;

@@ -1,4 +1,4 @@
-//! The parts that all reproducers share.
+//! Types and functions that all reproducers share.
 
 use pmi_wire::{Connection, Direction, Framing};
 

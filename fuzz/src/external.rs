@@ -61,7 +61,7 @@ struct External {
     scope: SessionFeatures,
     known: KnownFailures,
     out: PathBuf,
-    /// True if figures are printed and findings stored; false for the server in memory.
+    /// True if progress is printed and findings are stored; false for the in-memory server.
     reports: bool,
     reached: Mutex<CampaignProgress>,
 }
@@ -130,7 +130,7 @@ impl External {
         assert!(*unplayed < MAX_UNPLAYED, "{MAX_UNPLAYED} sessions in a row could not be judged: {why}");
     }
 
-    /// Counts transitions as coverage, and periodically prints figures.
+    /// Counts transitions as coverage, and periodically prints the progress.
     fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
             // One counter is for a request with its reaction and the number of waiting processes, another for a request with the exchange

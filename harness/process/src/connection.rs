@@ -26,7 +26,7 @@ pub const MESSAGE_COST: usize = 2048;
 /// The result of receiving from the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiveResult<B = usize> {
-    /// Bytes, or their number.
+    /// The received bytes, or their number.
     Bytes(B),
     /// No bytes have arrived.
     Nothing,
@@ -60,7 +60,7 @@ struct UnreadBytes {
     bytes: usize,
     messages: usize,
     max_messages: usize,
-    /// True if the bytes were already left at the last call of [`NonBlockingStream::take_old_unread`].
+    /// True if the bytes had already been left in the kernel at the last call of [`NonBlockingStream::take_old_unread`].
     is_old: bool,
 }
 

@@ -40,7 +40,7 @@ pub struct ReactorKey(usize);
 /// A source that may be ready: reading or writing may still find nothing to do.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready<S> {
-    /// The source.
+    /// The source that may be ready.
     pub source: S,
     /// True if writing may succeed.
     pub writable: bool,

@@ -36,7 +36,7 @@ pub(crate) struct ProcessFact<B = Vec<u8>> {
     pub(crate) kind: FactKind<B>,
 }
 
-/// The kind of fact.
+/// The kind of a [`ProcessFact`].
 #[derive(Debug)]
 pub(crate) enum FactKind<B = Vec<u8>> {
     /// The process is about to start.
@@ -100,7 +100,7 @@ impl Batch {
     }
 }
 
-/// A source of events.
+/// A descriptor on which the carrier waits for events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CarrierSource {
     /// Another descriptor that [`Carrier::watch`] has added.

@@ -37,7 +37,7 @@ const EXIT_GRACE: Duration = Duration::from_secs(2);
 
 /// The result of running a session.
 pub struct RecordedSession {
-    /// The recording.
+    /// The recording of the session.
     pub recording: Recording,
     /// The exit of the launcher.
     pub exit: Exit,
@@ -45,7 +45,7 @@ pub struct RecordedSession {
     pub interrupted: bool,
     /// True if some processes were not recorded, because the limit for file descriptors is too low.
     pub lost: bool,
-    /// Wall time.
+    /// The elapsed time of the session.
     pub time: Duration,
 }
 

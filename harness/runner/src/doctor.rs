@@ -42,11 +42,11 @@ pub struct DoctorStep {
     /// Name of the examined feature.
     #[serde(rename = "what")]
     pub feature: &'static str,
-    /// The result.
+    /// The result of the step.
     pub state: StepState,
     /// The observed behaviour.
     pub seen: String,
-    /// Advice for the user.
+    /// Advice for the user, if the result can be improved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }

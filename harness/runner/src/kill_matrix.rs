@@ -33,7 +33,7 @@ const VARIATIONS_AT_ONCE: usize = 32;
 /// The findings of one scenario.
 #[derive(Debug, Clone, Serialize)]
 pub struct KillResult {
-    /// The scenario.
+    /// The name of the scenario.
     pub scenario: String,
     /// Requirements that the scenario's findings cite.
     pub requirements: BTreeSet<String>,
@@ -120,7 +120,7 @@ impl PartyResult {
     }
 }
 
-/// The kill matrix.
+/// The results of playing the suite against all faults and variations.
 #[derive(Debug, Clone, Serialize)]
 pub struct KillMatrix {
     /// Number of scenarios that were played against each server.

@@ -24,7 +24,7 @@ pub struct VersionRow {
     pub reaction: String,
 }
 
-/// The result of a request.
+/// The response to a request of the table, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProbeResponse {
     Message(Framing, Vec<u8>),

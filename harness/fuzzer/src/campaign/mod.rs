@@ -58,9 +58,9 @@ pub struct CampaignOptions {
     pub workers: usize,
     /// True if only failures that occur with valid input count.
     pub valid: bool,
-    /// Folder for findings.
+    /// The folder in which findings are stored.
     pub out: PathBuf,
-    /// Known failures.
+    /// The known failures, which are counted but not reported.
     pub known: KnownFailures,
     /// The command line that replays a finding, up to the name of its folder.
     pub replay: String,
@@ -178,7 +178,7 @@ pub struct CampaignSummary {
     pub progress: Progress,
     /// The progress over time, in order; the last sample is from the end.
     pub history: Vec<ProgressSample>,
-    /// Findings that were stored.
+    /// The findings that the campaign stored.
     pub found: Vec<StoredFinding>,
     /// For each new bucket, the time from the start of the campaign to the first occurrence.
     pub first_met: BTreeMap<String, Duration>,

@@ -34,7 +34,7 @@ enum MessagePart {
     Line(Vec<u8>),
     /// The body of a frame.
     Frame(Vec<u8>),
-    /// Other bytes.
+    /// Bytes that are neither a line nor a frame.
     OtherBytes(Vec<u8>),
 }
 
@@ -144,7 +144,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
     Ok(parts.iter().flat_map(MessagePart::bytes).collect())
 }
 
-/// Returns a mutated message.
+/// Applies a random mutation to a message.
 fn changed(part: &MessagePart, dialect: Dialect, u: &mut Unstructured<'_>) -> Result<MessagePart> {
     let commands = requests(dialect.framing());
     let (encoding, message) = match part {

@@ -86,13 +86,13 @@ fn without_end(body: &Template) -> Template {
 
 /// A frame in two halves. If the length is known, the halves are bytes that include the header. Otherwise, they are parts of a body.
 pub(crate) enum SplitFrame {
-    /// Two writes of bytes.
+    /// The bytes of the first and of the second write.
     Bytes(Template, Template),
     /// The body of a frame that is cut into two writes.
     Cut(Template),
 }
 
-/// Joins two parts of a body with a cut between them.
+/// Joins two parts of a body that are sent in separate writes.
 pub(super) fn joined(mut first: Template, second: Template) -> Template {
     first.pieces.push(Piece::Cut);
     first.pieces.extend(second.pieces);

@@ -12,7 +12,7 @@ use super::message_kind::{MessageKind, UpstreamKind};
 pub struct Failure {
     /// The key of the failure. Failures with the same key are considered to be the same failure.
     pub key: FailureKey,
-    /// A description in words.
+    /// A description of the failure for the user.
     pub description: String,
     /// The broken requirement, if the judge reported one.
     pub requirement: Option<String>,
@@ -121,7 +121,7 @@ pub enum LastAction {
     Start,
     /// The harness sent a message.
     Message(MessageKind),
-    /// Several requests were unanswered.
+    /// Several requests of the process were unanswered.
     Pipelined,
     /// The harness closed a connection.
     Close,

@@ -42,9 +42,9 @@ impl MemoryGrowth {
 /// The observation of a case.
 #[derive(Debug, Default)]
 pub struct Observation {
-    /// The dialect.
+    /// The dialect of the case.
     pub dialect: Dialect,
-    /// The transcript.
+    /// The events of the case, in order.
     pub events: Vec<Event>,
     /// The findings of the judge.
     pub findings: Vec<Finding>,
@@ -64,7 +64,7 @@ pub struct Observation {
     pub unjudged: Option<String>,
     /// Number of events when the last step was complete. Later events belong to the end of the job.
     pub scenario_events: usize,
-    /// Number of requests.
+    /// Number of requests that the case sent.
     pub requests: usize,
     /// Duration of the slowest response.
     pub slowest_response: Duration,

@@ -10,7 +10,7 @@ use super::reading::{request, whole_spawn};
 use super::statement::{AwaitedResponse, ServerStep, rank_of, sent_mut, wait, write_as};
 use crate::session::case::bindings::BoundNames;
 
-/// A planned statement.
+/// A step of a plan.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a plan contains only a few dozen steps and is short-lived")]
 pub(crate) enum PlannedStep {

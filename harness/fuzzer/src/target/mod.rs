@@ -46,7 +46,7 @@ pub struct LaunchCounts {
     pub processes: u64,
 }
 
-/// An implementation under test.
+/// An implementation under test, against which cases are played.
 pub trait Target: Sync {
     /// Plays a case.
     ///
@@ -73,7 +73,7 @@ pub trait Target: Sync {
 /// A case that was played, and its failures.
 #[derive(Debug)]
 pub struct CaseRun {
-    /// The observation.
+    /// The observation of the case.
     pub observation: Observation,
     /// The failures, the worst first.
     pub failures: Vec<Failure>,

@@ -60,7 +60,7 @@ pub struct ClientTarget {
 /// The reason why a case was not played to its end, or why its failures prove nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
-    /// The case needs something that the program does not do.
+    /// The case does not apply to the program.
     #[error("{0}")]
     NotApplicable(String),
     /// The case could not be judged.

@@ -52,7 +52,7 @@ fn tracing(key: &FailureKey) -> Tracing {
 
 /// A replayer of failing cases. It confirms each failure and minimizes the failure's case.
 pub struct Examiner<'a> {
-    /// The implementation.
+    /// The implementation under test.
     pub target: &'a dyn Target,
     /// The seed to record in findings.
     pub seed: u64,
@@ -62,7 +62,7 @@ pub struct Examiner<'a> {
     pub schedule: Schedule,
 }
 
-/// A confirmed failure.
+/// A failure that recurred when its case was played again.
 #[derive(Debug)]
 pub struct ConfirmedFailure {
     key: FailureKey,

@@ -28,7 +28,7 @@ pub const EARLIER: &str = "earlier.pmi";
 pub struct StoredFinding {
     /// The failure's key as displayed, which is also the name of the folder.
     pub bucket: String,
-    /// A description in words.
+    /// A description of the failure for the user.
     #[serde(rename = "what")]
     pub description: String,
     /// The broken requirement, if the judge reported one.
@@ -48,7 +48,7 @@ pub struct StoredFinding {
     /// The reason why the backtrace is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untraced: Option<String>,
-    /// The implementation.
+    /// The name of the implementation that showed the failure.
     pub server: String,
     /// The seed of the campaign, which together with `number` determines the case.
     pub seed: u64,

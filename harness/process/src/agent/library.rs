@@ -227,7 +227,7 @@ fn strings(parts: &[&[u8]], end: bool) -> Result<*mut c_void, ArgumentError> {
     Ok(keep(all))
 }
 
-/// `PMI_keyval_t`.
+/// `PMI_keyval_t` of RFC 13's API.
 #[repr(C)]
 struct Keyval {
     key: *const c_char,

@@ -158,7 +158,7 @@ pub enum LibraryReport {
     NotCalled {
         /// True if the library lacks the function.
         missing: bool,
-        /// The reason.
+        /// The reason why the call could not be made.
         why: String,
     },
 }

@@ -101,7 +101,7 @@ impl EdgeMap {
         last != Some(procfs::own_pid())
     }
 
-    /// Clears the counts.
+    /// Sets all counts to zero.
     pub fn clear(&self) {
         for word in self.words() {
             // Writing to an unused page would allocate it.

@@ -17,7 +17,7 @@ use rustix::net::{
 /// Length of `struct nlmsghdr`.
 const HEADER_LENGTH: usize = 16;
 
-/// `IPPROTO_TCP`.
+/// The protocol number of TCP, `IPPROTO_TCP`.
 const TCP: u8 = 6;
 
 /// `INET_DIAG_INFO`: the attribute that contains `struct tcp_info`.

@@ -22,7 +22,7 @@ pub(super) struct StepText {
 /// A step of the scenario.
 #[derive(Debug)]
 pub(super) struct RecordedStep {
-    /// Ranks of one group.
+    /// The ranks that take the step, all in one group.
     pub(super) ranks: Vec<Proc>,
     pub(super) text: StepText,
 }
@@ -85,7 +85,7 @@ impl RecordedSteps {
         self.unordered.push((p, number));
     }
 
-    /// Returns all steps.
+    /// Decides the order of the remaining steps, and returns all steps.
     pub(super) fn finish(mut self) -> Vec<RecordedStep> {
         self.close();
         self.finished

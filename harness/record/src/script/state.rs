@@ -36,7 +36,7 @@ pub(super) enum ScriptRequestDetail {
     Plain,
 }
 
-/// A pending request.
+/// A request that has not been answered yet.
 pub(super) struct ScriptRequest {
     /// The row in the protocol table; `None` for a line that is not a known request.
     pub(super) row: Option<&'static Exchange>,

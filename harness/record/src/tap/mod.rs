@@ -182,7 +182,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     supervise(link, program, &signals)
 }
 
-/// A source of events.
+/// A descriptor on which the tap waits for events.
 #[derive(Clone, Copy)]
 enum TapSource {
     Signals,
@@ -453,7 +453,7 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     while let Ok(Some(info)) = signals.read_signal() {
         let signal = info.ssi_signo as i32;
         if signal != libc::SIGCHLD && forwards {
-            // SAFETY: a plain system call. Real-time signals, which have no name, are forwarded as well.
+            // SAFETY: the call takes only numbers. Real-time signals, which have no name, are forwarded as well.
             #[expect(unsafe_code, reason = "rustix supports only signals with a name")]
             unsafe {
                 libc::kill(program.as_raw_nonzero().get(), signal)

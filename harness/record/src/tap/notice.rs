@@ -30,9 +30,9 @@ pub(crate) struct Start {
     pub(crate) pid: i32,
     /// The folder of the tap's path, which identifies the process group.
     pub(crate) folder: String,
-    /// The `PMI_*` variables.
+    /// The `PMI_*` variables of the process's environment.
     pub(crate) env: BTreeMap<String, String>,
-    /// Arguments without the program.
+    /// The arguments of the process, without the program.
     pub(crate) args: Vec<Bytes>,
     /// The reason why PMI_FD cannot be used, if it cannot.
     pub(crate) bad_fd: Option<String>,

@@ -194,7 +194,7 @@ mod tests {
         let all = writes("schedule free", &steps);
         assert_eq!(all.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 0, 0], "{all:?}");
         assert_eq!((&*all[0].1, &*all[2].1), ("e=1a", "\n"), "{all:?}");
-        // Both messages are held back.
+        // In this session, the message of each rank is held back.
         let all = writes("schedule free", &steps.replace("value=1c", "value=1c<|>"));
         assert_eq!(all.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 1, 0, 0], "{all:?}");
     }

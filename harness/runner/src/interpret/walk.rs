@@ -24,7 +24,7 @@ pub(crate) struct Position<'a> {
     pub(crate) is_in_fragment: bool,
 }
 
-/// A receiver of the steps, in order.
+/// A visitor that receives the steps of a scenario in order.
 pub(crate) trait StepReceiver {
     /// The reason why the walk ends early.
     type Stop: From<ScenarioError>;

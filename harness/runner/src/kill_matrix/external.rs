@@ -25,11 +25,11 @@ const BATCH_SIZE: usize = 4;
 
 /// An implementation whose faults have names, and the scenarios for it.
 pub struct ExternalMatrix<'a> {
-    /// The suite.
+    /// The suite that contains the scenarios.
     pub suite: &'a Suite,
     /// The kind of the implementation: a program or a library.
     pub under_test: ImplementationKind,
-    /// The dialect to play.
+    /// The dialect of the scenarios.
     pub dialect: Dialect,
     /// A function that returns the implementation with the named faults, or without a fault if the name is empty.
     pub with_fault: &'a (dyn Fn(&str) -> Iut + Sync),

@@ -105,7 +105,7 @@ pub enum MeasureError {
 /// The parameters of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// The protocol.
+    /// The dialect of the measured requests.
     pub dialect: Dialect,
     /// Number of nodes that the ranks are spread over.
     pub nodes: u32,

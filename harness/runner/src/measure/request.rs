@@ -6,7 +6,7 @@ use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, Spawn
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MeasuredRequest {
-    /// Offers the version.
+    /// Offers the protocol version.
     Offer,
     /// PMI-2's request after the offer. Contains the rank.
     Fullinit(u32),

@@ -171,7 +171,7 @@ impl Listener {
                         self.close_oldest(reactor);
                     }
                 }
-                // Connections that are already waiting are not reported again.
+                // Make room now, because connections that are already waiting are not reported again.
                 Err(error) if lacks_descriptors(&error) && !self.pending.is_empty() => {
                     self.close_oldest(reactor);
                 }

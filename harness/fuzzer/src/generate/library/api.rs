@@ -137,7 +137,7 @@ impl LibraryGenerator {
         call.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
     }
 
-    /// Returns a call of this kind, as the `number`-th call of its program.
+    /// Returns the call with index `number` in its program. `kind` selects the function.
     pub(crate) fn of_kind(
         &self,
         kind: u32,

@@ -31,7 +31,7 @@ impl JobEnding {
     pub(crate) const ALL: [Self; 4] = [Self::Leave, Self::Abort, Self::AbortBesideBarrier, Self::Exit];
 }
 
-/// The content of the two jobs.
+/// The properties of the two jobs.
 #[derive(Debug, Clone, Copy)]
 struct Jobs {
     dialect: Dialect,

@@ -15,7 +15,7 @@ use crate::session::pieces::{Limit, letters, letters_up_to, literal, push, templ
 use crate::session::plan::{PlannedStep, to_statements};
 use crate::session::statement::join;
 
-/// A session under construction.
+/// The state of a session while it is generated.
 pub(crate) struct SessionModel<'a, 'b> {
     pub(crate) dialect: Dialect,
     pub(crate) ranks: u32,
@@ -130,7 +130,7 @@ impl SessionModel<'_, '_> {
         }
     }
 
-    /// Returns a key that this process has not put.
+    /// Returns a new key, which no earlier put of this rank has used.
     pub(crate) fn plain_key(&mut self, rank: u32) -> String {
         let number = self.keys[rank as usize];
         self.keys[rank as usize] += 1;

@@ -28,7 +28,7 @@ impl Sweep {
         if u.int_in_range(0..=7)? < 7 {
             return Ok(None);
         }
-        // Values have more possible lengths than keys, service names and ports.
+        // Values are chosen more often, because they have more possible lengths than keys, service names and ports.
         let of = pick(
             u,
             &[
@@ -88,7 +88,7 @@ pub(crate) struct Swarm {
     pub(crate) sweep: Option<Sweep>,
     /// Percentage of puts among puts and gets.
     pub(crate) puts: u32,
-    /// Maximum number of rounds.
+    /// Maximum number of rounds, each of which ends with a barrier.
     pub(crate) rounds: u32,
     /// Maximum number of requests that a process makes in a round.
     pub(crate) requests: u32,

@@ -17,7 +17,7 @@ use crate::mutate::texts::{self, TextUse};
 use crate::mutate::{ChangeSeries, Mutation, ResponseChange, ResponseStep};
 use crate::session::case::Case;
 
-/// The content of one session.
+/// The content of a systematic session for a library.
 #[derive(Debug, Clone)]
 enum LibrarySession {
     /// Responses with systematic strings, for buffers that are exactly large enough and for buffers that are one byte too small. The fields

@@ -25,7 +25,7 @@ use crate::session::case::Case;
 use crate::session::plan::PlannedStep;
 use crate::session::statement::leave;
 
-/// The content of one session.
+/// The content of a systematic session for a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ServerSession {
     /// A sweep over these lengths or bytes. The number selects the position of a byte within the string.

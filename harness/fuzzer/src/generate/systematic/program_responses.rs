@@ -14,7 +14,7 @@ use crate::mutate::ChangeSeries;
 use crate::session::case::Case;
 use crate::session::pieces::without_span;
 
-/// The content of one session.
+/// The content of a systematic session for a program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ProgramSession {
     /// Each response receives a different change from the series. The number identifies the session within the series.

@@ -76,7 +76,7 @@ struct LaunchedProcess {
     stderr: Option<File>,
     /// A handle to the process, through which its exit status or signal is detected.
     foreign_process: Option<ForeignProcess>,
-    /// The last called function.
+    /// The name of the function that was called last.
     function: String,
     /// True if the process has been ordered to exit.
     dismissed: bool,
@@ -591,7 +591,7 @@ impl LauncherJob {
 
 /// Returns the exit of a process that a launcher has started, unless the launcher may have killed the process.
 fn own_exit(process: &ForeignProcess) -> Option<Exit> {
-    // The kernel closes the connection to the process before its exit is known.
+    // This waits, because the kernel closes the connection to the process before the exit is known.
     process.ends_within(EXIT_TIMEOUT);
     process.exit().filter(|exit| match exit {
         Exit::Code(_) => true,

@@ -40,7 +40,7 @@ pub(super) enum DriverOrder {
     HangUp {
         link: usize,
     },
-    /// Report to the runner, before the orders that follow.
+    /// Report an event to the runner before the next orders are carried out.
     Report(Box<EventKind>),
     /// Kill all proxies, and end the job.
     End {
@@ -460,7 +460,7 @@ impl Upstream {
         self.report_request(proxy_group, format_pairs(b"cmd=mput", pairs), false);
     }
 
-    /// Answers a request correctly.
+    /// Answers a PMI-1 request correctly, and passes a PMI-2 request on to [`serve_frame`](Self::serve_frame).
     fn serve(&mut self, id: u64, request: &ForwardedRequest) {
         let &ForwardedRequest { proxy_group, route, ref text, framed } = request;
         let group = self.proxy_groups[proxy_group].group;

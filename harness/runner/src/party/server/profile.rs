@@ -31,7 +31,7 @@ use pmi_wire::hydra::parse_version;
 struct Profile {
     /// The name shown in reports.
     name: String,
-    /// Alternative names after the `@`.
+    /// Alternative names that users may write after the `@`.
     #[serde(default)]
     aliases: Vec<String>,
     /// Advice for users who choose a profile: its requirements and limits.
@@ -96,7 +96,7 @@ fn seconds<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<Duratio
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct BuiltinProfile {
-    /// The names after the `@`; the full name comes first.
+    /// The names that users may write after the `@`; the full name comes first.
     pub names: Vec<String>,
     /// The name of the implementation.
     pub title: String,

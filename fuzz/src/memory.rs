@@ -43,7 +43,7 @@ pub(crate) fn live() -> isize {
     LIVE.get()
 }
 
-/// Panics if the thread holds more than `limit` bytes above `before`.
+/// Panics if the allocated bytes of this thread exceed `before` by more than `limit`. `before` is an earlier result of [`live`].
 pub(crate) fn check(before: isize, limit: usize, what: &str) {
     let held = live() - before;
     assert!(held <= limit as isize, "{held} bytes are held by {what}, but the limit is {limit}");

@@ -370,7 +370,7 @@ fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> Probe
             EventKind::NoResponse { proc, .. } if requester == Some(*proc) => {
                 return match connections.partial(*proc, Direction::FromServer) {
                     [] => ProbeResult::Lacking("did not answer".to_owned()),
-                    // An incomplete response is reported by the scenarios.
+                    // The scenarios report an incomplete response.
                     _ => ProbeResult::Unknown,
                 };
             }

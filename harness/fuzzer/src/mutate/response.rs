@@ -164,7 +164,7 @@ impl CorrectResponse<'_> {
         let endless = u.ratio(1, 6)?;
         let many = if endless { letters(pick(u, &[1 << 10, 1 << 16, 300_000])?) } else { letters(0) };
         let first = match (self.encoding(), endless) {
-            // A message without an end.
+            // The beginning of an endless message.
             (Encoding::Body, true) => {
                 ResponseStep::write(Encoding::Bytes, vec![template(vec![literal("999999cmd="), many])])
             }

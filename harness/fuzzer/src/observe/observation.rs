@@ -58,7 +58,7 @@ pub struct Observation {
     pub running_job: Option<SilenceProof>,
     /// True if the server exceeded the output limit.
     pub flood: bool,
-    /// The growth of the measured server process that has grown most.
+    /// The memory growth of the server process whose memory grew most.
     pub growth: Option<MemoryGrowth>,
     /// The reason why the case could not be judged.
     pub unjudged: Option<String>,

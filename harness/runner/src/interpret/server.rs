@@ -268,7 +268,7 @@ impl Interpreter<'_> {
                 self.expect(None, ExpectationKind::JobExits(*expected))?;
             }
             StepAction::Process(ProcessAction::Logged) => {
-                // Launchers print the output of processes and their own errors when the job ends.
+                // The job must end first, because launchers print the output of processes and their own errors at its end.
                 self.release();
                 self.expect(None, ExpectationKind::Logs)?;
             }

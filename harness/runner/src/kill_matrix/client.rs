@@ -126,7 +126,7 @@ impl PlayedSession<'_> {
 /// Plays a session and returns the monitor's findings.
 fn judged(session: &ClientSession) -> Vec<Finding> {
     let ClientSession { server_fault, pmi2, pmi12, .. } = *session;
-    // The names come from the embedded tables.
+    // This cannot fail, because the names come from the embedded tables.
     let wrapper = behaviour(server_fault, []).unwrap_or_else(|error| panic!("faults.toml: {error}"));
     let config = Config { wrapper, pmi2, pmi12, ..Config::default() };
     let mut sink = ();

@@ -127,7 +127,7 @@ impl MemoryParty {
                         let line = Bytes(format!("rank {by}: {reason}").into_bytes());
                         self.queue.push_back(EventKind::Output { proc: None, stderr: true, line });
                     }
-                    // The whole job ends, with its other groups.
+                    // An abort ends the whole job, including the other groups.
                     let others = self.alive.keys().copied().filter(|proc| proc.group != group);
                     let ranks = (0..self.server.size(group)).map(|rank| Proc { group, rank });
                     let procs = ranks.chain(others).collect();

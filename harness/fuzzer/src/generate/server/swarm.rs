@@ -88,7 +88,7 @@ pub(crate) struct Swarm {
     pub(crate) sweep: Option<Sweep>,
     /// Percentage of puts among puts and gets.
     pub(crate) puts: u32,
-    /// Maximum number of rounds, each of which ends with a barrier.
+    /// Maximum number of rounds. Most rounds end with a barrier.
     pub(crate) rounds: u32,
     /// Maximum number of requests that a process makes in a round.
     pub(crate) requests: u32,

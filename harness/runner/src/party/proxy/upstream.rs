@@ -435,7 +435,7 @@ impl Upstream {
             self.report_puts(proxy_group, &pairs);
             return self.put(self.proxy_groups[proxy_group].group, pairs);
         }
-        // An abort has no response.
+        // An abort has no response, so it is never held.
         let may_wait = request.command() != b"abort";
         let held = may_wait && self.held_commands.iter().any(|name| name.as_bytes() == request.command());
         let id = self.report_request(proxy_group, request.text.clone(), held);

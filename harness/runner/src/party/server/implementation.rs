@@ -67,7 +67,7 @@ pub struct Implementation {
     pub connection_method: ConnectionMethod,
     /// The command that serves a process which another program has started, if supported. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
-    /// The options that make a known launcher use PMI_PORT, each with its value. They precede the word with this index.
+    /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word before which they are inserted.
     pmi_port_options: (usize, &'static [&'static [&'static str]]),
     /// Notices to the user before the implementation is judged.
     pub notices: Vec<String>,

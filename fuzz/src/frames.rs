@@ -49,7 +49,7 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
         assert_eq!(framer.partial_frame(), expected.partial(pushed), "wrong bytes of an incomplete frame");
     }
     assert!(expected.is_done(pushed), "the framer did not return a complete frame");
-    // A growing buffer doubles its capacity.
+    // The limit is doubled, because a growing buffer doubles its capacity.
     let held = if cuts == 0 { stream.len() } else { limit.saturating_add(HEADER + 32).min(stream.len()) };
     memory::check(before, 2 * held + 1024, "a framer");
 }

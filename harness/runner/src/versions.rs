@@ -457,7 +457,7 @@ fn after_answer(events: &[Event]) -> String {
         None => "waits".to_owned(),
     };
     match next_request.as_deref() {
-        // The reference server kills the process after an abort.
+        // The reference server kills the process after an abort, so the end of the process says nothing.
         Some("abort") => "aborts".to_owned(),
         Some(next_request) => format!("goes on ({next_request}), {end}"),
         None => end,

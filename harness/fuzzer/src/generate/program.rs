@@ -131,7 +131,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
             let requests = &self.trace.exchanges()[process.unwrap_or(0) as usize];
             if let Some((at, target)) = self.target(requests, kind, ranks)? {
                 let targets = targets.entry(process).or_default();
-                // A program may retry after a failure response.
+                // A program may retry after a failure response, so the response to the retry may be changed as well.
                 let same = |e: &TracedRequest| (e.op, e.mapping) == (requests[at].op, requests[at].mapping);
                 let next = (at + 1..requests.len()).find(|next| same(&requests[*next]));
                 if let Some(next) = next.filter(|_| !target.replaces_all)

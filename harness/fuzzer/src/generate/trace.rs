@@ -148,7 +148,7 @@ impl Trace {
             field.value.literal()?.parse().ok()
         };
         let limits = Limit::ALL.map(|limit| number(limit.name()).unwrap_or(LIMITS[limit as usize]));
-        // In PMI-2, the job id is the name of the keyval space.
+        // In PMI-2, the job id serves as the name of the keyval space.
         let name = exchanges.iter().flatten().find(|e| e.op.is(&["kvsname"]));
         let name = name.and_then(|e| {
             let (key, _) = e.op.bindings().next()?;

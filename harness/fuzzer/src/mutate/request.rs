@@ -119,7 +119,7 @@ fn half(
     after.extend_from_slice(&lines[cut_line + 1..]);
     plan[at] = PlannedStep::Stmt(write_as(rank, encoding, before, partial));
     if u.ratio(1, 4)? {
-        // The rest of the message is never sent.
+        // The rest of the message is never sent, so the later steps of this rank are removed.
         let rest = plan.split_off(at + 1);
         plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         return Ok(());

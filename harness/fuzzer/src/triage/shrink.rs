@@ -233,7 +233,7 @@ impl<'a> Shrinker<'a> {
                     let mut fewer = units.clone();
                     fewer.drain(i..(i + size).min(fewer.len()));
                     let candidate = self.with_lines(at, |lines| {
-                        // Earlier removals may have shortened the line.
+                        // The repair of an earlier candidate may have removed the line.
                         if let Some(line) = lines.get_mut(line) {
                             *line = template(fewer.concat());
                         }

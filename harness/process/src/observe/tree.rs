@@ -426,7 +426,7 @@ mod tests {
     fn orphans_are_reparented_to_the_runner() {
         become_subreaper();
         let script = ["-c", "sleep 60 >/dev/null 2>&1 & echo $!"];
-        // A thread other than the first starts the shell.
+        // The test's thread, which is not the first of this process, starts the shell.
         let left = std::process::Command::new("sh").args(script).output().unwrap();
         let pid: i32 = String::from_utf8(left.stdout).unwrap().trim().parse().unwrap();
         let is_ours = inherited_children().contains(&pid);

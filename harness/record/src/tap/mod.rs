@@ -378,7 +378,7 @@ fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::R
     let mut handler = ForwardingHandler { program: program.pid() };
     let mut kept = link.descriptors();
     kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
-    // A reader of the program's output must not wait for the end of the tap.
+    // The tap closes its output, because a reader of the program's output must not wait for the end of the tap.
     close_others(kept);
     let mut exit = None;
     while exit.is_none() {

@@ -94,7 +94,7 @@ impl Interpreter<'_> {
         let started = judge.started_processes();
         let closed = started.iter().filter(|p| judge.is_closed(**p)).count();
         if (1..started.len()).contains(&closed) {
-            // The run ends here in any case.
+            // The result does not matter, because the run ends here.
             let _ = self.process_events(Instant::now() + CLOSE_TIME, SilenceMeaning::Expected, &|_| false);
         }
     }
@@ -108,7 +108,7 @@ impl Interpreter<'_> {
                     UpstreamAction::Response { to, .. } => to.map(Some),
                     UpstreamAction::Close => None,
                 };
-                // The connection or the job has ended, or no step has matched the request that this message answers.
+                // Skip the step if the connection or the job has ended, or if no step has matched the request that this message answers.
                 let is_gone = is_closed || self.recorder.judge.job().is_some();
                 if is_gone || number.is_some_and(|number| self.matched_request(p, number).is_none()) {
                     return Ok(());

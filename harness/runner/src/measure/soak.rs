@@ -77,7 +77,7 @@ pub fn soak(
             .each(MeasuredPhase::Publish, 1, &|rank, _| MeasuredRequest::Publish(format!("soak-{rank}")))?
             .refused
             == 0;
-    // Before the first barrier, a get may find nothing.
+    // This barrier makes the first keys visible. Without it, a get may find nothing.
     job.each_accepted(MeasuredPhase::Barrier, 1, &|_, _| MeasuredRequest::Barrier)?;
     let per_round = u64::from(ranks * (REQUESTS_PER_ROUND + 1));
     // Findings about the start of the job are ignored here, because the suite reports them.
@@ -133,7 +133,7 @@ fn request(
             let key = key(rank, round);
             MeasuredRequest::Put { value: format!("{key}.{}", "v".repeat(VALUE_PADDING)), key }
         }
-        // The next rank may be putting the key.
+        // The next rank may be putting this key at the same time.
         1 => get(key(next, round)),
         2 if has_names => MeasuredRequest::Unpublish(name(rank)),
         3 if has_names => MeasuredRequest::Publish(name(rank)),

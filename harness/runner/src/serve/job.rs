@@ -228,7 +228,7 @@ impl<H: Host> Job<H> {
         if done.is_ok() && matches!(self.mode, JobMode::Terminal { .. }) {
             self.warn_about_singletons();
         }
-        // Processes are left only after an error.
+        // Processes remain only after an error.
         self.kill_all();
         for process in &mut self.processes {
             process.child.wait();

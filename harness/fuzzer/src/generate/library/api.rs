@@ -119,7 +119,7 @@ impl LibraryGenerator {
         let own = ["init", "maxes", "kvsname"].map(|operation| Op::of(self.dialect, operation));
         let mut candidates: Vec<Op> = [Op::offer()].into_iter().chain(own.into_iter().flatten()).collect();
         candidates.dedup();
-        // In PMI-2, a different function requests the job id.
+        // Leave out the job id in PMI-2, where a different function requests it.
         candidates.truncate(if self.dialect.framing() == Framing::Frames { 2 } else { 3 });
         let op = pick(u, &candidates)?;
         self.call(self.function("init"), Some(op), u, &CallSwarm::default(), 0, ranks)

@@ -177,7 +177,7 @@ mod tests {
             let case = generate(1, number, scope);
             assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
             assert_round_trip(&case);
-            // The boundaries of writes do not matter here.
+            // `<|>` separates two writes of a request, which does not matter here.
             let text = case.text().replace("<|>", "");
             let named: Vec<(u32, &str)> = text
                 .lines()

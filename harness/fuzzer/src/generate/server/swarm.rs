@@ -191,7 +191,7 @@ impl CallSwarm {
         Ok(match u.int_in_range(0..=2)? {
             0 if self.lengths => Text::Letters(texts::length(dialect, used, u)?),
             1 if self.contents => match texts::plain_content(dialect, used, u)? {
-                // A C string ends at a NUL byte.
+                // A C string cannot contain a NUL byte.
                 bytes if bytes.contains(&0) => Text::Bytes(plain.into()),
                 bytes => Text::Bytes(bytes.to_vec()),
             },

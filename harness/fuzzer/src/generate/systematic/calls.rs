@@ -256,7 +256,7 @@ fn make_case(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
     }
     match through {
         LibrarySession::Responses(sample, part) => {
-            // A miss must not change later responses.
+            // The session begins with a miss, which must not change later responses.
             let missed = maker.next(*sample);
             maker.changed(missed, &REFUSED);
             let used = maker.next(*sample).request.and_then(|r| Some(r.answer(dialect).value_field()?.1));

@@ -83,7 +83,7 @@ fn slots(trace: &Trace) -> BTreeMap<RequestKind, Vec<(usize, u32)>> {
             *before += 1;
         }
     }
-    // Early requests first, since an unusual response may end the program.
+    // Early requests come first, because an unusual response may end the program.
     slots.values_mut().for_each(|all| all.sort_unstable());
     slots
 }

@@ -146,7 +146,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
         if is_end(finding) && last_write_index(seen, finding).is_some_and(|at| Some(at) != first) {
             continue;
         }
-        // A dead server does not respond.
+        // A server that has exited cannot respond.
         if over && finding.kind.is_some_and(ObservationKind::is_missing_answer) {
             continue;
         }

@@ -197,7 +197,7 @@ impl Program {
             }
         };
         if self.finds_leftover_processes && done.is_ok() {
-            // A process that the runner killed had no time to terminate its own children.
+            // The children of a process that the runner killed are not reported, because that process had no time to terminate them.
             let ended: BTreeSet<String> = stage
                 .processes
                 .iter()

@@ -611,7 +611,7 @@ impl Upstream {
         self.store.join(group);
         let parent = self.groups[by as usize].kvsname.clone();
         self.launch(group, Some(parent), &found);
-        // In other families, a proxy requests keys that are not in its cache.
+        // Intel's proxies get the pairs in advance. In other families, a proxy requests keys that are not in its cache.
         if self.family == Family::Intel {
             for proxy_group in (0..self.proxy_groups.len())
                 .filter(|s| self.proxy_groups[*s].group == group)

@@ -543,7 +543,7 @@ impl ServerParty {
             let why = "the processes have no PMI_PORT, which --connection port requires".to_owned();
             self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }
-        // The process reports only after it has connected.
+        // The handshake is recorded before the start, because the process reports only after it has connected.
         if let Some((initack, response)) = hello.initack_exchange {
             self.queue.push_back(EventKind::Greeted { proc, initack, response });
         }

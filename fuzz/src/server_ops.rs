@@ -21,7 +21,7 @@ const KEYS: [&str; 8] =
     ["a", "A", "key-2", "PMI_process_mapping", "universeSize", "hasNameServ", LONGEST_KEY, TOO_LONG_KEY];
 const LONGEST_KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
 const TOO_LONG_KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
-/// Values. The last two stand for the longest value that every dialect accepts, and for a value that every dialect rejects.
+/// Values to put. The last two stand for the longest value that every dialect accepts, and for a value that every dialect rejects.
 const VALUES: [&str; 8] = ["v", "two words", "x=1 y=2", "\ttab ", "rc=0", "a;b", LONGEST, TOO_LONG];
 const LONGEST: &str = "longest";
 const TOO_LONG: &str = "too long";
@@ -61,7 +61,7 @@ struct Session {
     server: Server,
     monitor: Monitor,
     version: Version,
-    /// Number of events.
+    /// Number of events so far.
     seq: u64,
     /// The monitor's number for each group. The monitor also counts spawns that the server refuses.
     groups: Vec<u32>,
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
     use crate::replay::{files, folder};
 
-    /// Faults of the server. For each of the listed dialects, the monitor must detect the fault in a stored session.
+    /// Faults of the server, each with the dialects in which the monitor must detect the fault in a stored session.
     const FAULTS: [(&str, &[Dialect]); 9] = [
         ("put-lost-while-others-wait", &Dialect::ALL),
         ("put-tenth-lost", &Dialect::ALL),

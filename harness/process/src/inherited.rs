@@ -58,7 +58,7 @@ impl ReservedDescriptors {
     }
 }
 
-/// The mutex is locked while a process is started.
+/// The reserved descriptors. The mutex is locked while a process is started.
 static STARTS: Mutex<Option<ReservedDescriptors>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<ReservedDescriptors>> {

@@ -295,7 +295,7 @@ impl Carrier {
         &self.facts.reported
     }
 
-    /// Takes and returns the facts since the last call.
+    /// Returns the facts since the last call, and removes them from the carrier.
     pub(crate) fn take_reported_facts(&mut self) -> Batch {
         std::mem::take(&mut self.facts.reported)
     }

@@ -352,8 +352,8 @@ mod tests {
         findings.into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
     }
 
-    /// RFC 13, wire protocol: a client reads the response to a request before it continues. A client that closes its end before it has read
-    /// the response, and then exits successfully, violates this.
+    /// RFC 13, wire protocol: a client reads the response to a request before it continues. A client breaks this requirement if it closes
+    /// its end before it has read the response, and then exits successfully.
     #[test]
     fn blames_client_that_closes_before_finalize_ack() {
         let (request, response) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");

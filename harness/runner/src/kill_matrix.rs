@@ -54,10 +54,10 @@ pub struct FaultResult {
     pub description: &'static str,
     /// The requirements of this dialect that the fault breaks.
     pub breaks: Vec<&'static str>,
-    /// Scenarios that cite a requirement that the fault breaks. Unless all scenarios were played, the list is only as long as the result
-    /// requires.
+    /// Scenarios whose findings cite a requirement that the fault breaks. The list is incomplete unless all scenarios were played, because
+    /// playing otherwise stops when the result is certain.
     pub killers: Vec<KillResult>,
-    /// Scenarios that cite only requirements that the fault does not break.
+    /// Scenarios whose findings cite only requirements that the fault does not break.
     #[serde(rename = "wrong_reason")]
     pub wrong_requirement: Vec<KillResult>,
 }
@@ -409,7 +409,7 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     }
 }
 
-/// A variation, and the scenarios in which it must not be punished.
+/// A variation, and the scenarios in which it must not cause a finding.
 struct VariationCase {
     variation: &'static Variation,
     /// For each rehearsed scenario, whether the variation has an effect there, and the server offers what the scenario needs.

@@ -12,7 +12,7 @@ use crate::interpret::program::offered_dialect;
 use crate::iut::{Iut, Prober};
 use crate::party::library::apis;
 
-/// A row of the table.
+/// A row of the version table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VersionRow {
     /// The client's offer.

@@ -50,9 +50,9 @@ const TRIM_ALLOWANCE: u64 = 400;
 pub struct CampaignOptions {
     /// The seed of all cases.
     pub seed: u64,
-    /// Maximum number of cases.
+    /// Maximum number of cases to play.
     pub sessions: Option<u64>,
-    /// Maximum duration.
+    /// Maximum duration of the campaign.
     pub time: Option<Duration>,
     /// Number of workers that play cases in parallel.
     pub workers: usize,

@@ -18,7 +18,7 @@ use crate::session::case::Case;
 use crate::target::{Target, Thoroughness, Tracing};
 use crate::triage::store::ReadError;
 
-/// Cases in the order of their files.
+/// Stored cases, in the order of their files.
 #[derive(Debug, Default)]
 pub struct StoredCases {
     cases: Vec<Case>,

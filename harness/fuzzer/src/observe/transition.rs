@@ -17,9 +17,9 @@ pub struct Transition {
     pub before: Option<(MessageKind, Reaction)>,
     /// The number of other processes that wait: none, one, or several.
     pub waiting: WaitingCount,
-    /// The request.
+    /// The request of the process.
     pub request: MessageKind,
-    /// The reaction.
+    /// The server's reaction to the request.
     pub reaction: Reaction,
 }
 

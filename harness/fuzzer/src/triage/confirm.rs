@@ -50,7 +50,7 @@ fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }
 
-/// A replayer of failing cases. It confirms each failure and minimizes the failure's case.
+/// An examiner of failures. It plays the case of a failure again to confirm the failure, and minimizes the case.
 pub struct Examiner<'a> {
     /// The implementation under test.
     pub target: &'a dyn Target,

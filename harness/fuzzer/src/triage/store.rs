@@ -120,7 +120,7 @@ impl fmt::Display for RootCause {
     }
 }
 
-/// Number of runs that confirm a finding.
+/// Number of times that the case of a failure is played again to confirm the failure.
 pub const CONFIRMATION_RUNS: u32 = 5;
 /// Maximum number of runs that measure the frequency of a finding with a free schedule.
 pub const FREQUENCY_RUNS: u32 = 100;

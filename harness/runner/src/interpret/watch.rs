@@ -29,7 +29,7 @@ const MAX_LENGTH: i64 = 1 << 20;
 /// The result of playing a scenario without expectations.
 #[derive(Debug)]
 pub struct WatchedRun {
-    /// The events; the findings are those of the monitors.
+    /// The events of the run, and the findings of the monitors.
     pub outcome: ScenarioOutcome,
     /// The exit of the launcher.
     pub exit: Option<Exit>,

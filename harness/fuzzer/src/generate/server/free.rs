@@ -27,7 +27,7 @@ const MAX_REQUESTS: u32 = 256;
 /// Number of names that all ranks use.
 const SHARED_NAMES: u32 = 3;
 
-/// Length of a value that servers may copy in several steps.
+/// Length of a long value, which servers may copy in several steps.
 const LONG_VALUE_LENGTH: i64 = 900;
 
 /// Generates a free session.

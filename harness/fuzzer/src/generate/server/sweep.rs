@@ -110,7 +110,7 @@ impl SessionModel<'_, '_> {
         self.read_back()
     }
 
-    /// Returns a publish, a lookup by another process, and an unpublish.
+    /// Returns the steps that publish a name, look it up in another process, and unpublish it.
     fn name_for_others(&self, rank: u32, other: u32, name: Template, port: Template) -> Vec<PlannedStep> {
         [
             self.publish_of(rank, name.clone(), port),

@@ -34,7 +34,7 @@ enum ServerSession {
     Repeated(RepeatedOperation),
     /// An earlier job that ends in this way, and a job that repeats its requests.
     Job(JobEnding),
-    /// Keys that weak hashes confuse.
+    /// Puts of keys that weak hashes confuse.
     CollidingKeys,
     /// Many names, which are unpublished one by one.
     Withdrawals,

@@ -464,7 +464,7 @@ mod tests {
         EventKind::FromServer { proc: ZERO, bytes: frame(body) }
     }
 
-    /// Returns the negotiation of PMI-2.
+    /// Returns the two events in which a process and the server negotiate PMI-2.
     fn offers() -> [EventKind; 2] {
         [
             asks(ZERO, "cmd=init pmi_version=2 pmi_subversion=0"),

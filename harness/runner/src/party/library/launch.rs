@@ -83,7 +83,7 @@ struct LaunchedProcess {
     gone: bool,
 }
 
-/// The processes of a scenario. The remaining processes are terminated when this value is dropped.
+/// The processes that load the library in a scenario. The remaining processes are terminated when this value is dropped.
 pub(crate) struct LibraryParty<'a> {
     library: &'a Library,
     /// The reactor; `None` before the first process is started.

@@ -636,7 +636,7 @@ impl Upstream {
         }
     }
 
-    /// Handles a proxy's report that all its processes in a barrier have entered it.
+    /// Handles a proxy's report that all of its processes that take part in a barrier have entered it.
     fn enter(&mut self, proxy_group: usize, words: &[&[u8]]) {
         let ProxyGroup { group, proxy, ref launch, .. } = self.proxy_groups[proxy_group];
         let field = |key: &[u8]| words.iter().find_map(|w| w.strip_prefix(key)?.strip_prefix(b"="));

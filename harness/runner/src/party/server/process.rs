@@ -48,7 +48,8 @@ const STARVED_IDLE_TIME: Duration = Duration::from_millis(400);
 /// Minimum time between the two checks that find no running process of the server, if a response is due. On a loaded machine, a process may
 /// be woken shortly after a single check.
 const MIN_CHECK_GAP: Duration = Duration::from_millis(20);
-/// Number of polls after which a polling server that has not responded is silent. One of the polls may have begun before the runner wrote.
+/// Number of polls after which a server that polls without responding counts as silent. One of the polls may have begun before the runner
+/// wrote.
 const REQUIRED_POLLS: u64 = 3;
 /// Minimum duration of a polling server's silence, as a multiple of the server's slowest response time.
 const ANSWER_TIME_FACTOR: u32 = 10;

@@ -33,7 +33,7 @@ pub struct TemplateError(String);
 /// A process manager, as a command with `{ranks}` and `{program}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerCommand {
-    /// The command as given.
+    /// The command as the user wrote it.
     pub label: String,
     words: Vec<String>,
 }
@@ -85,7 +85,7 @@ impl ManagerCommand {
 /// A program with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramCommand {
-    /// The command as given.
+    /// The command as the user wrote it.
     pub label: String,
     words: Vec<String>,
 }
@@ -112,9 +112,9 @@ fn split(command: &str) -> Result<Vec<String>, TemplateError> {
 /// The result of a program under a process manager.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InteropResult {
-    /// The program's command as given.
+    /// The command of the program, as the user wrote it.
     pub program: String,
-    /// The process manager's command as given.
+    /// The command of the process manager, as the user wrote it.
     pub manager: String,
     /// The exit of the job.
     pub exit: Exit,
@@ -164,9 +164,9 @@ impl InteropResult {
 /// The results of all combinations.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InteropMatrix {
-    /// The programs as given.
+    /// The commands of the programs, as the user wrote them.
     pub programs: Vec<String>,
-    /// The process managers as given.
+    /// The commands of the process managers, as the user wrote them.
     pub managers: Vec<String>,
     /// The results, program by program, under each process manager. Incomplete if the run was interrupted.
     pub cells: Vec<InteropResult>,

@@ -75,7 +75,7 @@ pub enum CorpusError {
     /// A case of an earlier campaign cannot be read.
     #[error(transparent)]
     Case(#[from] ReadError),
-    /// A given file is not a scenario.
+    /// A file that the user provided is not a scenario.
     #[error(transparent)]
     Scenario(#[from] FilesError),
 }

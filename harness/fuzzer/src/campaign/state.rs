@@ -12,7 +12,7 @@ use crate::observe::edges::CoveredEdges;
 /// The name of the state file in the campaign's folder.
 pub const FILE: &str = "campaign.json";
 
-/// The state of a campaign.
+/// The state of a campaign, which a later campaign can continue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CampaignState {
     /// The seed of the campaign's cases.

@@ -31,7 +31,7 @@ use crate::session::case::Case;
 const MIN_HANG_TIME: Duration = Duration::from_secs(5);
 /// A process counts as hanging only after a time without activity of at least `HANG_FACTOR` times the duration of the longest plain run.
 const HANG_FACTOR: u32 = 4;
-/// A start may take `START_FACTOR` times as long as a step.
+/// The start of a client may take `START_FACTOR` times as long as a step.
 const START_FACTOR: u32 = 4;
 
 /// The client under test.

@@ -107,7 +107,7 @@ impl ServerTarget {
         })
     }
 
-    /// Requests coverage of the server's program.
+    /// Makes the target measure the coverage of the server's program.
     pub fn with_edges(self) -> Self {
         Self { maps: Some(Maps::default()), ..self }
     }

@@ -13,7 +13,7 @@ use super::recorder::{EventSink, Recorder};
 use super::walk::{Fragments, walk};
 use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
-/// Minimum time for the processes of a job to report.
+/// Minimum time that the processes of a job are given to report.
 const MIN_START_TIME: Duration = Duration::from_secs(5);
 
 /// Time without events after which the runner gives up on a job that does not end. Processes that were ordered to exit do so after a short

@@ -23,7 +23,7 @@ pub(crate) enum NextTick {
     End,
 }
 
-/// The part of a job that its host may inspect.
+/// A view of a job, through which its host may inspect the processes.
 pub(crate) trait JobView {
     /// Returns the processes that have not ended, each with its pid.
     fn alive(&self) -> Vec<(Proc, i32)>;

@@ -22,9 +22,9 @@ pub(crate) enum ProgramSession {
     /// A single changed response, after which most programs end. The fields are the series, the kind of request, the occurrence of the
     /// request, and the index of the change for rank 0. Each further rank uses the next change.
     Ending(ChangeSeries, RequestKind, usize, usize),
-    /// A setting of the server.
+    /// A setting of the server, with its value.
     Serve(Setting, u32),
-    /// A variation of the server.
+    /// A variation of the server, by its name.
     Vary(&'static str),
 }
 

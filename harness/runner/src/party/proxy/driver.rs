@@ -38,7 +38,7 @@ const UNWRITTEN_MAX: usize = 64 << 20;
 /// Options of `hydra-upstream`.
 #[derive(Debug, Clone)]
 pub struct UpstreamOptions {
-    /// The proxy's file.
+    /// The path of the proxy.
     pub proxy: PathBuf,
     /// The protocol of the proxy.
     pub family: Family,

@@ -18,7 +18,7 @@ const LAST_LINES: usize = 50;
 /// Maximum number of bytes that are read at once.
 const CHUNK_SIZE: usize = 64 * 1024;
 
-/// Splits a stream, which arrives in pieces, into lines.
+/// The lines of a stream that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct Lines {
     partial: Vec<u8>,

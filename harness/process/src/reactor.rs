@@ -57,7 +57,7 @@ struct ReactorEntry<S> {
     always_ready: bool,
 }
 
-/// Waits for many descriptors at once. A value of type `S` identifies each descriptor for the owner.
+/// A reactor, which waits for many descriptors at once. A value of type `S` identifies each descriptor for the owner.
 pub struct Reactor<S> {
     poll: Poll,
     events: Events,

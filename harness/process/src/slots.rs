@@ -31,7 +31,7 @@ struct SlotUsage {
     idleness: IdlenessMeter,
 }
 
-/// Measures the share of unused processor time.
+/// A meter of the share of unused processor time.
 #[derive(Debug, Default)]
 struct IdlenessMeter {
     last: Option<(Instant, ProcessorTime)>,
@@ -68,8 +68,8 @@ impl Slots {
         Self::with(jobs, false)
     }
 
-    /// Creates a limit of `jobs` working launches that allows more open launches while the machine is idle. If a server sleeps while it
-    /// starts, many launches wait at the same time.
+    /// Creates a limit of `jobs` working launches that allows more open launches while the machine is idle. This uses the time in which
+    /// servers sleep while they start.
     pub fn with_idle_filling(jobs: usize) -> Arc<Self> {
         Self::with(jobs, true)
     }

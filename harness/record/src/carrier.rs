@@ -146,7 +146,7 @@ impl ObservedProcess {
     }
 }
 
-/// Forwards the messages on all connections of a session, and reports each message.
+/// The carrier, which forwards the messages on all connections of a session and reports each message.
 pub(crate) struct Carrier {
     reactor: Reactor<CarrierSource>,
     /// The listener for taps; `None` once the descriptors have run out. A tap that had not been accepted by then forwards its messages
@@ -180,7 +180,7 @@ impl PendingFacts {
     }
 }
 
-/// Reports the facts about a process.
+/// A reporter of the facts about one process.
 struct FactReporter<'a> {
     process: &'a mut ObservedProcess,
     facts: &'a mut PendingFacts,

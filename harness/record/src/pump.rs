@@ -71,7 +71,7 @@ pub(crate) enum PumpState {
     Open,
 }
 
-/// Carries bytes between two sides, which are closed on drop.
+/// A pump, which carries bytes between two sides. Both sides are closed on drop.
 pub(crate) struct Pump {
     client: PumpEnd,
     server: PumpEnd,

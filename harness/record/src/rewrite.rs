@@ -57,7 +57,7 @@ enum Protocol {
     Frames,
 }
 
-/// Replaces the program names in a client's requests.
+/// A rewriter, which replaces the program names in a client's requests.
 #[derive(Debug)]
 pub(crate) struct Rewriter {
     protocol: Protocol,

@@ -199,7 +199,7 @@ impl Iut {
     }
 }
 
-/// Plays internal scenarios, whose results are not reported, against an implementation under test.
+/// A prober, which plays internal scenarios against an implementation under test. Their results are not reported.
 #[derive(Clone, Copy)]
 pub struct Prober<'a> {
     /// The suite, whose fragments the scenarios use.

@@ -108,7 +108,7 @@ impl IdleCheck {
     }
 }
 
-/// Counts how often threads begin to wait with a time limit.
+/// A count of how often threads have begun to wait with a time limit.
 #[derive(Default)]
 pub struct PollCount {
     /// The sleep counts of the threads when the count began.

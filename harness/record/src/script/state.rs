@@ -108,7 +108,7 @@ pub(super) struct RecordedGroup {
     pub(super) preput: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Turns a session into a scenario.
+/// A writer, which turns a session into a scenario.
 #[derive(Default)]
 pub(super) struct ScenarioWriter {
     pub(super) dialect: Dialect,

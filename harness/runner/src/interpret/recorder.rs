@@ -45,7 +45,7 @@ const MAX_KEPT_BYTES: usize = 8 << 20;
 /// Maximum number of bytes that are stored for a read or write in the transcript. The monitor receives all bytes.
 pub const MAX_KEPT_MESSAGE: usize = 64 * 1024;
 
-/// Numbers the events, stores them, and passes them to the judge.
+/// A recorder, which numbers the events, stores them, and passes them to the judge.
 pub struct Recorder<'a> {
     start: Instant,
     pub(super) sink: &'a mut dyn EventSink,

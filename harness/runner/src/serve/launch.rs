@@ -72,7 +72,7 @@ impl Launcher {
         Ok(command)
     }
 
-    /// Starts a process with a connection under a descriptor number.
+    /// Starts a process that inherits a connection under the given descriptor number.
     pub(super) fn start_connected(
         &mut self,
         command: &mut Command,

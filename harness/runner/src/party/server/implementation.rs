@@ -236,7 +236,7 @@ impl Implementation {
         }
     }
 
-    /// Parses the command of a known launcher, or one with placeholders.
+    /// Parses a command: the command of a known launcher, or a template with placeholders.
     ///
     /// # Errors
     ///

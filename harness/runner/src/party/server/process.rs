@@ -70,7 +70,7 @@ const BUSY_SILENCE: Duration = Duration::from_millis(50);
 const YIELD_TIME: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
 const READ_WAIT: Duration = Duration::from_millis(250);
-/// Replaces [`READ_WAIT`] once the server has left bytes unread for that long.
+/// The shorter wait that replaces [`READ_WAIT`] once the server has left bytes unread for that long.
 const SHORT_READ_WAIT: Duration = Duration::from_millis(20);
 
 /// The environment that all launches of a run share.

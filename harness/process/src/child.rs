@@ -178,8 +178,8 @@ impl Drop for Launch {
     }
 }
 
-/// Runs a shell command that ends a job elsewhere, and returns the exit of the command; `None` if it could not be run or timed out. The
-/// mark must be unique to this launch.
+/// Runs a shell command that ends a job under a daemon or on another machine. Returns the exit of the command, or `None` if it could not be
+/// run or timed out. The mark must be unique to this launch.
 pub fn cancel(command: &str, mark: String) -> Option<Exit> {
     const WAIT: Duration = Duration::from_secs(10);
     let mut shell = Command::new("sh");

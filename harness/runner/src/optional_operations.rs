@@ -228,7 +228,7 @@ pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capa
     Capability::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()
 }
 
-/// The response to a single request for an optional operation.
+/// The result of a single request for an optional operation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ProbeResult {
     /// The request was acknowledged. Only this shows that the operation is supported.

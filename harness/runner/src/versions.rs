@@ -95,7 +95,7 @@ fn shown(text: &[u8]) -> String {
 /// An offer to a server, and its name in the table.
 struct VersionOffer {
     name: &'static str,
-    /// Ranks and their lines, in sending order.
+    /// The lines of the offer in sending order, each with the rank that sends it.
     lines: &'static [(u32, &'static str)],
 }
 

@@ -47,7 +47,7 @@ impl StoredCases {
         Ok(stored)
     }
 
-    /// Returns the cases.
+    /// Returns the cases, in the order of their files.
     pub fn cases(&self) -> &[Case] {
         &self.cases
     }

@@ -37,7 +37,7 @@ const MAX_LAST_READS: usize = 64;
 /// Time for requests to gather, for faults that show when several requests arrive at the same time.
 const GATHERING_TIME: Duration = Duration::from_micros(300);
 
-/// A source of events. A process is identified by its index.
+/// A source of the events of a job. Each process is identified by its index.
 #[derive(Debug, Clone, Copy)]
 enum JobSource {
     Signals,

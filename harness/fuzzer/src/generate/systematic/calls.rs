@@ -54,7 +54,7 @@ pub(crate) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
     Some(make_case(libraries, &through))
 }
 
-/// Returns a call of this kind, as the `n`-th call of its program, without random choices.
+/// Returns the call with index `n` in its program, without random choices. `kind` selects the function.
 fn call_of_kind(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCall {
     let decided = libraries.of_kind(kind, &mut Unstructured::new(&[]), &CallSwarm::default(), n, 1);
     decided.unwrap_or_else(|e| panic!("decisions never run out: {e}"))

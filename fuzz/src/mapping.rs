@@ -6,8 +6,8 @@ use pmi_wire::{MappingForm, ProcessMapping, TooFewRanks};
 
 use crate::planted;
 
-/// Checks that printing and parsing are inverse, and that compression is lossless. Ranks must be where a naive reading of the blocks places
-/// them.
+/// Checks that parsing reverses printing, that compression is lossless, and that each rank is on the node that a naive reading of the
+/// blocks assigns to it.
 pub fn run(data: &[u8]) {
     let [form, low, high, rest @ ..] = data else { return };
     let size = u32::from(*low) + (u32::from(high & 0xf) << 8);

@@ -32,7 +32,7 @@ const PORTS: [&str; 4] = ["p", "tag=0$h$", "p2", "="];
 const GROUPS: [&str; 8] = ["WORLD", "NODE", "0", "0,1", "1,0:3", "0,1,2", "WORLD:7", "2,3"];
 /// The name of a program that cannot be started.
 const MISSING: &str = "missing";
-/// Maximum number of processes in a spawn.
+/// Maximum number of processes that a request spawns.
 const SPAWN_MAX: u64 = 4;
 const VERSIONS: [Version; 3] = [Version::V1_1, Version::V1_2, Version::V2_0];
 

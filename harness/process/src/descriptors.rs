@@ -27,7 +27,7 @@ pub fn raise(needed: u64, what: impl Display) -> io::Result<Option<Rlimit>> {
 pub struct RaisedLimit(Option<Rlimit>);
 
 impl RaisedLimit {
-    /// Raises the descriptor limit as far as possible.
+    /// Raises the descriptor limit to the maximum.
     pub fn raise_to_max() -> io::Result<Self> {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;

@@ -59,7 +59,7 @@ fn peeked_bytes(client: &TcpStream) -> Option<Vec<u8>> {
     Some(start[..length].to_vec())
 }
 
-/// Returns whether bytes begin with an initack that contains the PMI_ID of this process, which is also that of the program.
+/// Returns whether bytes begin with an initack that contains the PMI_ID of this process. The program has the same PMI_ID.
 fn is_own_initack(bytes: &[u8]) -> bool {
     let id = std::env::var("PMI_ID").unwrap_or_default();
     bytes.starts_with(format!("{}\n", initack(&id)).as_bytes())

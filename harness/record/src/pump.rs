@@ -231,8 +231,8 @@ impl Pump {
         Ok(true)
     }
 
-    /// Forwards the close of each side to the other side, after everything that came before the close. Returns true if a side is gone for
-    /// good.
+    /// Forwards the end of each side to the other side, after all bytes that were sent before that end. Returns true if an ended side
+    /// no longer reads.
     fn pass_closes(&mut self, owner: &mut dyn PumpHandler) -> bool {
         for side in [PumpSide::Client, PumpSide::Server] {
             let over = self.end(side).is_ended;

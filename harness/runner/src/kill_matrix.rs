@@ -271,8 +271,9 @@ fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
     suite.testing(ImplementationKind::Server).map(Arc::as_ref).filter(played)
 }
 
-/// Plays the suite against `faults` and `variations`, on `jobs` threads. Unless `all` is true, a fault is played only until it is killed by
-/// a common rule of its dialects, and until each requirement that needs a fault is cited, and servers have several variations at once.
+/// Plays the suite against `faults` and `variations`, on `jobs` threads. Unless `all` is true, the run is shortened in two ways: a fault is
+/// played only until a common rule of its dialects kills it and each requirement that needs a fault is cited, and each server has several
+/// variations.
 pub fn run(
     suite: &Suite,
     faults: &[&'static Fault],

@@ -172,9 +172,9 @@ pub enum ResponseKind {
     Malformed,
     /// Text that is not a message.
     Unreadable,
-    /// An invalid PMI-2 frame: its length is not a number, or exceeds any limit.
+    /// An invalid PMI-2 frame, or a message in the wrong framing.
     NoFrame,
-    /// A message that exceeds any limit.
+    /// A message that is longer than the harness accepts.
     Overlong,
     /// A message without a request.
     Surplus,

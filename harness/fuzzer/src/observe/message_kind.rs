@@ -42,9 +42,9 @@ pub enum UpstreamKind {
     NoCommand,
     /// The command is not in RFC 13.
     UnknownCommand,
-    /// Pairs for the cache.
+    /// Key-value pairs for the proxy's cache.
     Cache,
-    /// Pairs for the cache, some of them malformed.
+    /// Key-value pairs for the proxy's cache, some of them malformed.
     MalformedCache,
     /// A response of RFC 13.
     Response(Op),

@@ -22,7 +22,8 @@ pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(into_text(bytes))
 }
 
-/// Returns the text of a file of short lines. The kernel fills the buffer as far as possible, so if room is left, the text is complete.
+/// Returns the text of a file of short lines. The kernel puts as many whole lines into the buffer as fit, so the text is complete if the
+/// buffer has room for another line.
 pub(crate) fn short_text(path: impl AsRef<Path>) -> io::Result<String> {
     let (file, mut bytes) = (File::open(path)?, Vec::new());
     loop {

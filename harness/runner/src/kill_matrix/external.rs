@@ -50,8 +50,8 @@ impl ExternalMatrix<'_> {
         in_parallel(faults.len(), self.jobs, |number| self.result(faults[number], &clean))
     }
 
-    /// Returns the requirements that bind the implementation in this dialect, but that no finding about a fault cites. A finding counts only
-    /// if the fault breaks the requirement.
+    /// Returns the requirements that bind the implementation in this dialect, but that no finding about a fault cites. A finding counts
+    /// only if the fault breaks the requirement.
     pub fn without_fault(&self, results: &[PartyResult]) -> Vec<String> {
         let party = match self.under_test {
             ImplementationKind::Library => BoundParty::Library,

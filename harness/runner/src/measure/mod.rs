@@ -155,8 +155,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Returns the bytes of memory for each additional rank, from the best-fitting line. Returns `None` if there is only one number of ranks,
-/// or if the memory cannot be measured.
+/// Returns the memory use of each additional rank in bytes, from the best-fitting line. Returns `None` if there is only one number of
+/// ranks, or if the memory cannot be measured.
 pub fn memory_per_rank(measured: &[Measurement]) -> Option<f64> {
     let known = measured.iter().filter(|of| of.memory > 0);
     slope(&known.map(|of| (f64::from(of.ranks), of.memory as f64)).collect::<Vec<_>>())

@@ -21,7 +21,7 @@ pub enum Incoming {
     Interrupted,
 }
 
-/// The meaning of a silence.
+/// The meaning of silence during a wait for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SilenceMeaning {
     /// No message is expected.

@@ -120,7 +120,7 @@ impl Listener {
         }
     }
 
-    /// Returns whether no connection is left that may still identify itself.
+    /// Returns whether no pending connection is left.
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }

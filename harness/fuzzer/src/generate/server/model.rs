@@ -230,7 +230,7 @@ impl SessionModel<'_, '_> {
         Ok(value)
     }
 
-    /// Returns a value of this length. If it is long enough, it begins with a unique mark.
+    /// Returns a value of this length. A value that is long enough begins with a unique mark.
     pub(crate) fn marked_value(&self, length: i64) -> Template {
         let mark = format!("{}.", self.values.len() + self.new_keys.len());
         match length - mark.len() as i64 {

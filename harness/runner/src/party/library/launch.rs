@@ -457,7 +457,7 @@ impl LaunchedProcess {
         }
     }
 
-    /// Returns whether a process that a launcher has started has died. If it is dying, waits for its death.
+    /// Returns whether a launched process has died. Waits for the death of a dying process.
     fn is_dying(&self) -> bool {
         let is_exiting =
             |process: &ForeignProcess| Pid::from_raw(process.pid()).is_some_and(procfs::is_exiting);

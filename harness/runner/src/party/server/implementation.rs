@@ -45,7 +45,7 @@ pub struct Implementation {
     pub(super) command_nodes: Option<Vec<String>>,
     /// The path of a bare proxy. [`Implementation::play_upstream`] completes the command.
     proxy: Option<PathBuf>,
-    /// The dialect of the proxy's upstream protocol.
+    /// The family of the proxy, which determines its upstream protocol. `None` until [`Implementation::play_upstream`] is called.
     family: Option<Family>,
     /// Environment variables that are added for the implementation.
     pub env: BTreeMap<String, String>,
@@ -385,8 +385,8 @@ impl Implementation {
         Ok(())
     }
 
-    /// Starts a bare proxy once, with a program that does nothing, so that a wrong protocol is detected before judging. Does nothing for
-    /// other implementations.
+    /// Starts a bare proxy once, with a program that does nothing, to detect a wrong protocol before judging. Does nothing for other
+    /// implementations.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! The mutation engine: ways to make messages to an implementation unusual or invalid, regardless of the sender. Unusual orders and delays
 //! of an upstream's responses are generated in `generate/upstream.rs`.
 //!
-//! `message` changes the text of messages, which is common to requests, responses and a proxy's upstream. `request` changes the sequence of
-//! requests, `frame` the frames of PMI-2, and `response` the responses from a server. `case` derives a case from others. `places` finds the
-//! positions of changes within a message.
+//! `message` changes the text of any message: a request, a response, or a message from a proxy's upstream. `request` changes the sequence
+//! of requests, `frame` the frames of PMI-2, and `response` the responses from a server. `case` derives a case from others. `places` finds
+//! the positions of changes within a message.
 
 mod case;
 pub(crate) mod client_steps;

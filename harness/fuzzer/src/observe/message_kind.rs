@@ -19,7 +19,7 @@ const MAX_CLASSIFIED_KEYS: usize = 20;
 pub enum MessageKind {
     /// The end of the message has not been sent.
     Partial,
-    /// An invalid PMI-2 frame, whose header is not a length.
+    /// An invalid PMI-2 frame: its header is not a length.
     NoFrame,
     /// More keys than any valid message has.
     ManyKeys,

@@ -10,8 +10,8 @@ use crate::session::pieces::{length, letters, literal, template};
 
 /// Minimizes `case`. `shows_failure` plays a candidate and returns whether it still shows the failure. `shows_failure` is called at most
 /// `budget` times. Returns the smallest candidate that showed the failure, or `case` if no candidate did. If `bytes` is true, single bytes
-/// are removed as well, which helps only if the failure depends on bytes. The removal of the earlier job is tried first, because few
-/// failures need it, and a candidate without it takes one launch instead of two. The earlier job itself is minimized last.
+/// are removed as well, which helps only if the failure depends on bytes. The removal of the case's earlier job is tried first: few
+/// failures need that job, and a candidate without it takes one launch instead of two. The earlier job itself is minimized last.
 pub(crate) fn shrink(
     case: Case,
     budget: usize,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-/// Maximum number of numbers in a step that may depend on the rank. Further numbers are plain text.
+/// Maximum count of rank-dependent numbers in a step. Further numbers are treated as plain text.
 const MAX_NUMBERS: usize = 16;
 
 /// Maximum number of digits of a number.

@@ -114,7 +114,7 @@ impl LibraryGenerator {
         self.functions().len() as u32
     }
 
-    /// Returns the call that begins a program, with a random one of the requests that the call causes.
+    /// Returns the call that begins a program. One of the requests that the call causes is chosen at random.
     pub(crate) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<PlannedCall> {
         let own = ["init", "maxes", "kvsname"].map(|operation| Op::of(self.dialect, operation));
         let mut candidates: Vec<Op> = [Op::offer()].into_iter().chain(own.into_iter().flatten()).collect();

@@ -81,7 +81,7 @@ impl Generator for Vec<LibraryGenerator> {
         valid.choose(self)?.generate(valid, mutations)
     }
 
-    /// Returns systematic cases for the APIs in turn.
+    /// Returns a systematic case. The APIs take turns.
     fn fixed(&self, number: u64) -> Option<Case> {
         let at = systematic_index(number)?;
         calls::session(self.get(at.checked_rem(self.len())?)?, at.checked_div(self.len())?)

@@ -58,7 +58,7 @@ impl SessionModel<'_, '_> {
         ask(rank, self.op(operation), fields)
     }
 
-    /// Plans the start as individual requests, so that mutations can change them.
+    /// Plans the start of every rank as individual requests, so that mutations can change them.
     pub(crate) fn start(&mut self) -> Result<()> {
         let mut all = Vec::new();
         for rank in 0..self.ranks {

@@ -375,7 +375,7 @@ impl ServerParty {
         Ok((party, words))
     }
 
-    /// Sets the required length of a silence. A caller that repeats important cases can use shorter times.
+    /// Sets the required duration of silence. A caller that repeats important cases can use shorter times.
     pub fn set_silence_times(&mut self, silence_times: SilenceTimes) {
         self.silence_times = silence_times;
     }

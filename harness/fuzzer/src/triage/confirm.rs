@@ -139,8 +139,8 @@ impl MinimizedCase {
     }
 }
 
-/// Makes several runs of a case in parallel, and returns the results of those that succeed. If the case has an earlier job, the runs are
-/// sequential, so that no other job runs between the two jobs of a case.
+/// Runs a case several times in parallel, and returns the results of the successful runs. If the case has an earlier job, the runs are
+/// sequential, so that no other job comes between the two jobs of a run.
 fn run_parallel<T: Send>(case: &Case, runs: usize, run: impl Fn() -> Option<T> + Sync) -> Vec<T> {
     if case.earlier.is_some() {
         return (0..runs).filter_map(|_| run()).collect();

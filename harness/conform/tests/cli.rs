@@ -241,7 +241,7 @@ fn lists_steps_that_were_not_judged() {
 }
 
 #[test]
-fn applies_and_drafts_deviations() {
+fn applies_recorded_and_drafts_new_deviations() {
     let entry = |requirement: &str, scenario: &str, symptom: &str| {
         format!(
             "implementation = \"the reference\"\n\n[[deviation]]\nrequirement = \"{requirement}\"\n\
@@ -611,7 +611,7 @@ fn writes_man_pages() {
 }
 
 #[test]
-fn schema_names_every_line_kind() {
+fn schema_command_covers_every_type_of_line() {
     let ran = here(&["schema"]);
     let schema: Value = serde_json::from_str(&ran.out).unwrap();
     assert!(schema["$schema"].is_string());
@@ -694,7 +694,7 @@ fn shows_a_scenario_in_each_dialect() {
 #[case::table(&["port/strays"], "row junk")]
 #[case::fragment(&["fragments/joined"], "use init")]
 #[case::unknown_row(&["port/strays[unknown]"], "unknown scenario or fragment port/strays[unknown]")]
-fn shows_the_named_row_or_fragment(#[case] args: &[&str], #[case] text: &str) {
+fn scenario_show_prints_the_named_row_or_fragment(#[case] args: &[&str], #[case] text: &str) {
     let ran = here(&[&["scenario", "show"], args].concat());
     assert!(ran.whole().contains(text), "{}", ran.whole());
 }
@@ -821,7 +821,7 @@ fn strict_levels_decide_the_exit_code() {
 }
 
 #[test]
-fn all_reports_have_the_same_figures() {
+fn all_reports_state_the_same_numbers() {
     let deviations = "implementation = \"the reference\"\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
                       scenarios = [\"wrong\"]\nreason = \"for this test\"\n";
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG), ("d.toml", deviations)]);
@@ -894,7 +894,7 @@ fn unanswered_operation_causes_a_single_failure(
 #[rstest]
 #[case::subversion("init/first-offer[subversion-2]", 1)]
 #[case::version("init/first-offer[version-3]", 0)]
-fn server_may_refuse_a_major_version(#[case] scenario: &str, #[case] status: i32) {
+fn server_may_refuse_a_higher_major_version(#[case] scenario: &str, #[case] status: i32) {
     let conform = env!("CARGO_BIN_EXE_pmi-conform");
     let server = format!("{conform} serve --fault init-refuses-higher -n {{ranks}} {{agent}}");
     let ran = here(&["--server", &server, "-f", &format!("={scenario}")]);

@@ -110,7 +110,7 @@ fn bad_descriptor_is_invalid_input(#[case] row: &str, #[case] variable: &str) {
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
-fn unusual_program_receives_only_notes(#[case] variation: &str, #[case] scenario: &str, #[case] cited: &str) {
+fn program_variation_is_only_noted(#[case] variation: &str, #[case] scenario: &str, #[case] cited: &str) {
     let filters = one_of_each();
     let named = format!("=client/{scenario}");
     let filters: Vec<&str> = filters.iter().map(String::as_str).chain(["--filter", &named]).collect();
@@ -122,7 +122,7 @@ fn unusual_program_receives_only_notes(#[case] variation: &str, #[case] scenario
 
 /// A program that exits successfully without finalize is judged by all other scenarios as usual.
 #[test]
-fn missing_finalize_is_cited_by_plain_scenarios_only() {
+fn only_plain_scenarios_report_missing_finalize() {
     const FLAW: &str = "rfc13.abnf.c-finalize";
     let filters = one_of_each();
     let reversed = ["--filter", "=client/lawful/forms[order-reversed]"];

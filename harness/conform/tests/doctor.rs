@@ -125,7 +125,7 @@ fn shows_answer_without_a_newline() {
 
 /// The drafted text is a valid profile for the same implementation.
 #[test]
-fn suggested_profile_can_be_used() {
+fn server_option_accepts_suggested_profile() {
     let server = serve("--nodes {nodes} --vary names-refused");
     let (_, _, report) = examined(&["--server", &server]);
     let folder = TempDir::new().unwrap();

@@ -71,7 +71,7 @@ fn names(found: &[PathBuf]) -> Vec<String> {
 #[rstest]
 #[case("pmi-1.1")]
 #[case("pmi-2")]
-fn server_with_hidden_fault_has_no_findings(#[case] dialect: &str) {
+fn fault_that_never_occurs_causes_no_findings(#[case] dialect: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = rarely_faulty("job-waiting");
     let campaign = ["--server", &server, "--dialect", dialect, "--seed", "1", "--sessions", "100"];
@@ -299,7 +299,7 @@ use joined
 ";
 
 #[test]
-fn detects_crash_under_a_successful_launcher() {
+fn detects_crash_although_the_launcher_succeeds() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("sh -c '\"$@\"; exit 0' sh {}", faulty_manager("crash"));
     let campaign = ["--server", &server, "--seed", "2", "--sessions", "40", "--valid", "--timeout", "5"];
@@ -725,7 +725,7 @@ fn small_manager(manager: &str) -> (i32, String, serde_json::Value) {
 const NOT_INSTRUMENTED: &str = "note: the server has no edge coverage";
 
 #[test]
-fn uses_edges_of_an_instrumented_server() {
+fn campaign_uses_coverage_of_instrumented_server() {
     let (status, text, report) = small_manager(SMALL_MANAGER_WITH_EDGES);
     assert_eq!(status, 0, "{text}");
     assert!(report["edges"].as_u64().unwrap() > 60, "{report}");
@@ -746,7 +746,7 @@ fn warns_once_about_missing_instrumentation() {
 
 /// Uses the real AFL++, if it is installed.
 #[test]
-fn uses_edges_of_an_afl_compiled_server() {
+fn campaign_uses_coverage_of_afl_compiled_server() {
     let folder = tempfile::tempdir().unwrap();
     let manager = folder.path().join("small-manager-of-afl");
     let mut compiler = Command::new("afl-clang-fast");

@@ -117,7 +117,7 @@ fn crash_on_an_offer_is_reported_once() {
 }
 
 #[test]
-fn unanswered_request_fails() {
+fn unanswered_request_fails_the_scenario() {
     let run = run(&["--server", &hostile("silent"), "--filter", "=init/version-equal", "--timeout", "20"]);
     assert_eq!((run.only(), run.status), ("fail", 1), "{}", run.log);
 }
@@ -149,7 +149,7 @@ ranks 1
 }
 
 #[test]
-fn socket_timeout_is_not_silence() {
+fn wait_with_socket_timeout_does_not_prove_silence() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("late.pmi");
     let text = "# A late answer.
@@ -302,7 +302,7 @@ fn missing_or_wrong_descriptor_breaks_a_requirement() {
 }
 
 #[test]
-fn agents_work_without_name_and_environment() {
+fn agents_need_neither_name_nor_environment() {
     // The process manager ends at the first request, which shows that all agents have reported.
     let run = one(&hostile("renamed"));
     assert_eq!(run.only(), "fail", "{}", run.log);
@@ -408,7 +408,7 @@ fn sends_sigterm_to_the_launcher_of_a_lingering_job() {
 }
 
 #[test]
-fn rebuilt_manager_keeps_its_deviations() {
+fn deviations_apply_to_a_rebuilt_manager() {
     let folder = tempfile::TempDir::new().unwrap();
     let source = include_str!("../../test-programs/c/crashes-at-a-line.c");
     let builds = [("one", ""), ("two", "// One line more.\n")].map(|(name, more)| {

@@ -154,7 +154,7 @@ fn proxies_support_nodes_spawns_and_names(
 /// Messages that a scenario sends as the upstream reach the processes, and a missing message from the proxy is a finding.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn upstream_messages_are_checked_and_answered(
+fn scenario_checks_and_answers_proxy_messages(
     #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
     #[values(true, false)] right: bool,
 ) {

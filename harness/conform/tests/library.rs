@@ -145,7 +145,7 @@ impl Observer for ValidScenarios {
 #[rstest]
 #[case(Dialect::Pmi1, 100)]
 #[case(Dialect::Pmi2, 150)]
-fn invalid_responses_are_not_valid_input(#[case] dialect: Dialect, #[case] least: usize) {
+fn invalid_response_does_not_count_as_valid_input(#[case] dialect: Dialect, #[case] least: usize) {
     let suite = pmi_runner::suite::embedded().unwrap();
     let invalid = |name: &str| {
         let row = name.split_once('[').and_then(|(_, row)| row.trim_end_matches(']').rsplit('.').next());
@@ -609,7 +609,7 @@ fn variations_do_not_apply_under_a_process_manager() {
 
 /// A scenario that expects all ranks on one node does not apply if a launcher spreads them.
 #[test]
-fn single_node_clique_requires_ranks_on_one_node() {
+fn one_node_scenario_requires_ranks_on_one_node() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let binary = env!("CARGO_BIN_EXE_pmi-conform");
     let spread = r#"sh -c 'SLURMD_NODENAME=node-$((PMI_RANK / 2)) exec "$0"'"#;

@@ -31,7 +31,7 @@ fn sorted(text: &str) -> Vec<&str> {
 
 /// A recording yields a scenario for the process manager and a scenario for the program. Both sides pass their scenarios.
 #[test]
-fn recording_plays_against_both_sides() {
+fn recorded_scenarios_pass_on_both_sides() {
     let folder = TempDir::new().unwrap();
     let ran = record(folder.path(), "2", &[CLIENT, "exchange"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -199,7 +199,7 @@ fn names_the_answer_after_which_a_client_gives_up() {
 
 /// Compatibility is derived from the logs of both sides alone.
 #[test]
-fn compatibility_follows_from_both_logs() {
+fn logs_of_both_sides_determine_compatibility() {
     let folder = TempDir::new().unwrap();
     for (name, vary) in [("works", &[][..]), ("fails", &["--vary", "short-fullinit"][..])] {
         let serve = [&["record", "-o", name, "--", BIN, "serve", "-n", "2"], vary].concat();

@@ -82,7 +82,7 @@ fn reproduces_a_server_fault(
     "kvs/missing-key[before-any-put]",
     "1"
 )]
-fn shows_a_fault_without_pmi_fd(
+fn reproduces_a_fault_without_pmi_fd(
     #[case] options: &str,
     #[case] connection: &str,
     #[case] fault: &str,

@@ -368,14 +368,14 @@ mod tests {
     }
 
     #[test]
-    fn name_list_matches_the_entries() {
+    fn fault_name_lists_match_the_catalogue() {
         assert!(fault_names().eq(faults().map(|fault| fault.name)));
         assert!(variation_names().eq(variations().map(|variation| variation.name)));
         assert!(fault_names().count() > 500);
     }
 
     #[test]
-    fn each_client_entry_changes_its_session() {
+    fn each_client_fault_or_variation_changes_session() {
         for entry in client_faults().chain(client_variations()) {
             let plain = entry.plain.session();
             assert_ne!(

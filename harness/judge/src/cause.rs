@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_insignificant_numbers() {
+    fn causes_ignore_insignificant_numbers() {
         for (one, other) in [
             ("rank 0 died of signal 11", "rank 12 died of signal 11"),
             ("\"cmd=get_result rc=-1 value=a1\"", "\"cmd=get_result rc=-1 value=a23\""),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn special_cause_joins_the_general_cause() {
+    fn specific_cause_joins_the_general_cause() {
         let found_after = |name: &str, requirement: &str, writes: &[&str], seen: &str| {
             let events = (1..).zip(writes).map(|(seq, write)| {
                 let bytes = Bytes(write.as_bytes().to_vec());

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_is_not_stale_while_its_requirement_breaks() {
+    fn entry_is_not_stale_if_its_requirement_is_broken() {
         let text = "requirement = \"iut.no-crash\"\nscenarios = [\"kvs/own-key\"]\nsymptom = \"signal 11 (in get)\"\n";
         let stale = |seen: Option<&str>| {
             let mut deviations = parsed(text);
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_entries_for_other_connections() {
+    fn ignores_deviations_of_other_connection_methods() {
         let text = "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\nscenarios = [\"a\"]\n\
                     connection = \"port\"\nreason = \"r\"\nsensitive = true\n";
         let counts = |by| Deviations::parse(Path::new("d"), text, None, by).unwrap().are_sensitive_in("a");

@@ -498,7 +498,7 @@ mod tests {
     #[case("cmd=kvs-get-response;rc=0;found=FALSE;", true)]
     #[case("cmd=kvs-get-response;rc=0;found=TRUE;value=;", false)]
     #[case("cmd=kvs-get-response;rc=0;value=;", false)]
-    fn ignores_value_of_a_miss(#[case] body: &str, #[case] fits: bool) {
+    fn pattern_ignores_the_value_of_a_miss(#[case] body: &str, #[case] fits: bool) {
         let fields = [("rc", Matcher::Text(Bytes(b"0".to_vec()))), ("value", Matcher::Absent)];
         let fields = fields.into_iter().map(|(key, matcher)| (key.to_owned(), matcher)).collect();
         let pattern = Pattern { shown: String::new(), fields };
@@ -510,7 +510,7 @@ mod tests {
     #[case("cmd=get_result rc=0 value=(vector,0)", Framing::Lines, false)]
     #[case("cmd=info-getjobattr-response;rc=0;found=TRUE;value=(vector,0);", Framing::Frames, true)]
     #[case("cmd=info-getjobattr-response;rc=0;found=TRUE;value=0;", Framing::Frames, false)]
-    fn mapping_has_a_form_of_its_protocol(#[case] text: &str, #[case] framing: Framing, #[case] fits: bool) {
+    fn mapping_form_depends_on_protocol(#[case] text: &str, #[case] framing: Framing, #[case] fits: bool) {
         let fields = vec![("value".to_owned(), Matcher::Typed(ResolvedType::Mapping))];
         let pattern = Pattern { shown: String::new(), fields };
         assert_eq!(pattern.matches(text.as_bytes(), framing).is_ok(), fits);

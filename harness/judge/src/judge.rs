@@ -1053,7 +1053,7 @@ mod tests {
     }
 
     #[test]
-    fn omits_choices_that_only_add_fields() {
+    fn expected_text_omits_choices_that_only_add_fields() {
         let choice = |shown| Choice { grade: Grade::Pass, cites: None, kind: answer(shown) };
         let all = ["cmd=get_result rc=fail", "cmd=get_result rc=fail msg=<any>", "cmd=get_result rc=failed"];
         let text = format_choices(&all.map(choice), |_| true);
@@ -1143,7 +1143,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_close_refuses_the_spawn() {
+    fn accepted_close_counts_as_refusal_of_the_spawn() {
         let choices =
             [(Grade::Pass, answer("cmd=spawn_result rc=fail")), (Grade::Pass, ExpectationKind::Close)];
         let mut judge = Judge::new(PartyKind::Server, Vec::new());
@@ -1267,7 +1267,7 @@ mod tests {
     #[rstest]
     #[case::in_pieces(&["0 >| cmd=ab", "0 >| ort", "0 > "], "rfc13.wire.newline")]
     #[case::whole(&["0 > cmd=abort"], "rfc13.abort.group")]
-    fn abort_in_pieces_explains_a_surviving_process(#[case] aborts: &[&str], #[case] cited: &str) {
+    fn abort_sent_in_pieces_explains_surviving_process(#[case] aborts: &[&str], #[case] cited: &str) {
         let other = Proc { rank: 1, ..P };
         let ends = Expectation {
             proc: Some(other),
@@ -1318,7 +1318,7 @@ mod tests {
     }
 
     #[test]
-    fn mismatch_with_all_outcomes_states_the_reason() {
+    fn finding_explains_why_no_outcome_matches() {
         let refused = (Grade::Pass, answer("cmd=get_result rc=fail"));
         let found = |choices: &[(Grade, ExpectationKind)], line: &str| {
             // After an unreadable response, only the scenario can report the next response.
@@ -1368,7 +1368,7 @@ mod tests {
 
     /// A server starts a separate group of one process for each of the two programs.
     #[test]
-    fn group_in_pieces_keeps_the_requested_size() {
+    fn split_group_is_judged_by_the_requested_size() {
         let child = |rank| Proc { group: 1, rank };
         let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("PMI_SPAWNED", "1")];
         let kind = answer("cmd=appnum");
@@ -1506,7 +1506,7 @@ mod tests {
     }
 
     #[test]
-    fn message_of_wrong_version_explains_hanging_call() {
+    fn wrong_protocol_version_explains_hanging_call() {
         let returns = |shown: &str| {
             let code = ReturnCode::new(shown).expect("a code");
             let kind = ExpectationKind::Returns { code, outs: Vec::new() };

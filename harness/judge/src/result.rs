@@ -881,7 +881,7 @@ mod tests {
     }
 
     #[test]
-    fn output_does_not_displace_messages() {
+    fn output_does_not_displace_excerpt_messages() {
         let all =
             (0..50).flat_map(|_| [event("0 leaves")].into_iter().chain((0..300).map(|_| printed("noise"))));
         let all = numbered(all).into_iter();

@@ -586,7 +586,7 @@ mod tests {
 
     /// A process makes another request after a response that breaks a MUST, and then gives up.
     #[test]
-    fn earlier_invalid_response_is_cited() {
+    fn finding_cites_the_earlier_invalid_response() {
         let rest =
             ["0 >> cmd=job-getid;", "0 << cmd=job-getid-response;rc=0;jobid=j;", "0 leaves", "0 exits 3"];
         let judge = judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &rest);
@@ -612,7 +612,7 @@ mod tests {
 
     /// Rank 1 reads the value of rank 0 without a barrier, finds nothing and gives up.
     #[test]
-    fn missing_barrier_replaces_missing_finalize() {
+    fn missing_barrier_explains_missing_finalize() {
         let found = |key: &str, get: &str, exit: &str| {
             let rest = [
                 &format!("1 > cmd=get kvsname=k key={key}"),

@@ -179,7 +179,7 @@ mod tests {
     #[case("exit status 1, \"Abort in file /home/me/pmi.c at line 24\"", "exit status 1, \"Abort in file")]
     #[case("\"cmd=get_result rc=0 value=\\x01\\xf0\\x7f\"", "cmd=get_result rc=0")]
     #[case("\"cmd=maxes rc\" ... (5000 bytes)", "cmd=maxes rc\" ... (")]
-    fn message_symptom_has_no_volatile_part(#[case] seen: &str, #[case] symptom: &str) {
+    fn symptom_omits_values_that_vary_between_runs(#[case] seen: &str, #[case] symptom: &str) {
         let finding = Finding::new("rfc13.get.value", PartyKind::Server, "", seen);
         assert_eq!(common_symptom([&finding]).as_deref(), Some(symptom));
         assert!(matches(symptom, &finding));

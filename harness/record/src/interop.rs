@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_put_a_tap_before_the_program() {
+    fn interop_command_has_a_tap_before_the_program() {
         let program = ProgramCommand::new("./a.out 'x y'").unwrap();
         let known = ManagerCommand::new("/opt/bin/mpiexec.hydra -l").unwrap();
         let command = known.command(&program.words, 3);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn matrix_reports_statuses_and_exit_code() {
+    fn interop_matrix_reports_statuses_and_exit_code() {
         let cell = |manager: &str, exit, verdict| InteropResult {
             program: "a".into(),
             manager: manager.into(),

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn new_pump_does_not_forward_bytes_twice() {
+    fn restarted_pump_does_not_forward_bytes_twice() {
         let mut pump = ManualPump::new();
         for request in [b"one", b"two"] {
             pump.program.write_all(request).unwrap();

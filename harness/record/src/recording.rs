@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn initack_is_not_part_of_the_protocol() {
+    fn initack_is_recorded_apart_from_the_protocol() {
         let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
         let joined = format!("cmd=initack pmiid=0\n{init}");
         let greeting = Greeting { size: 1, rank: 0 }.lines(false);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn group_belongs_to_the_spawn_that_named_its_tap() {
+    fn tap_folder_assigns_a_group_to_its_spawn() {
         let mut recording = recording(&INIT);
         let block = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
         for folder in ["by-1-1", "by-1-2"] {

@@ -503,7 +503,7 @@ mod tests {
     /// A scenario in which a fault does not show is not played against the fault. This test plays some of the skipped scenarios, which must
     /// not find the fault.
     #[test]
-    fn skipped_scenarios_would_find_nothing() {
+    fn skipped_scenarios_would_not_find_the_fault() {
         let suite = crate::suite::embedded().expect("the embedded suite is valid");
         let limits =
             ScenarioLimits { step: Duration::from_secs(60), bytes: 16 << 20, ..ScenarioLimits::default() };

@@ -621,7 +621,7 @@ mod tests {
     #[case::exits(vec![called(), EventKind::Exited { proc: P, exit: Exit::Code(1) }], true)]
     #[case::never_called(vec![EventKind::Ended { proc: P, ours: false }], false)]
     #[case::ended_by_us(vec![called(), EventKind::Ended { proc: P, ours: true }], false)]
-    fn exit_during_the_first_call_is_a_failure(#[case] kinds: Vec<EventKind>, #[case] fails: bool) {
+    fn exit_during_the_first_call_fails_the_call(#[case] kinds: Vec<EventKind>, #[case] fails: bool) {
         let events: Vec<Event> =
             kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
         assert_eq!(failed_initialization(&events).is_some(), fails);

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scenarios_cite_requirements_on_their_party() {
+    fn scenarios_cite_only_requirements_on_their_party() {
         let suite = embedded().expect("the embedded suite is valid");
         let mut wrong = BTreeSet::new();
         for (party, side) in [

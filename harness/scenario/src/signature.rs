@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_match_the_specifications() {
+    fn return_codes_match_the_specifications() {
         let numbers = ["PMI_FAIL", "PMI_SUCCESS", "PMI_ERR_INIT", "PMI_ERR_INVALID_SIZE"].map(code);
         assert_eq!(numbers, [Some(-1), Some(0), Some(1), Some(LAST_CODE)]);
         let numbers = ["PMI2_ERR_NOMEM", "PMI2_ERR_OTHER", "PMI_ERR_OTHER", "PMI_ERR_INVALID_KVS"].map(code);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_cite_existing_requirements() {
+    fn c_functions_cite_existing_requirements() {
         let suite = crate::suite::Suite::of_files(Vec::new(), crate::Behaviours::default()).unwrap();
         for f in FUNCTIONS.iter().chain(PMI2_FUNCTIONS) {
             assert!(suite.catalogue.get(f.effect_requirement).is_some(), "{}", f.effect_requirement);

@@ -381,7 +381,7 @@ fn diagnostic_names_line_and_column() {
 }
 
 #[test]
-fn library_scenarios_expect_requests() {
+fn library_scenario_expects_requests_of_the_library() {
     let text = "# A.\nrequires a\ntests library\n0 expect  cmd=init pmi_version=$v:uint\n0 send    cmd=response_to_init rc=ok pmi_version=$v\n0 expect  <one of>\n  pass: <closes>\n0 send    <nothing>\n";
     assert_eq!(checked(&parsed("t", text).unwrap()), []);
     let of_server = text.replace("tests library\n", "").replace("<nothing>", "<silence>");
@@ -599,7 +599,7 @@ fn shared_pmi2_scenarios_do_not_quote_rfc13() {
 
 /// Loading a part of the suite reads only the heads of unwanted files. The result must equal the complete suite after filtering.
 #[test]
-fn partial_suite_equals_filtered_suite() {
+fn partly_loaded_suite_equals_filtered_suite() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
     let part = |wanted: &dyn Fn(ImplementationKind, &str) -> bool| {
         Suite::embedded_part(Behaviours::default(), wanted).expect("the embedded suite is valid")

@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_line_is_checked() {
+    fn each_message_fits_the_limit_of_unique_keys() {
         for (row, from) in
             documented_exchanges(Lines).iter().flat_map(|row| [(row, ToServer), (row, FromServer)])
         {

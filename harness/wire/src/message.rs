@@ -254,7 +254,7 @@ mod tests {
         "cmd=<publish_result> rc=<1> msg=<no such service>",
         "no key=value tuple at offset 31"
     )]
-    fn values_with_blanks_depend_on_the_reading(
+    fn values_with_blanks_differ_between_readings(
         #[case] line: &str,
         #[case] to_end: &str,
         #[case] to_blank: &str,

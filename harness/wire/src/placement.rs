@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn node_of_a_rank_agrees_with_place() {
+    fn node_of_each_rank_agrees_with_placement() {
         for (size, nodes) in (0..=20).flat_map(|size| (0..=20).map(move |nodes| (size, nodes))) {
             let each: Vec<u32> = (0..size).filter_map(|rank| node_of(rank, size, nodes)).collect();
             assert_eq!(each, place(size, nodes), "{size} ranks on {nodes} nodes");

@@ -801,7 +801,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_operation_has_a_row_or_a_reason() {
+    fn every_operation_has_an_exchange_or_a_reason() {
         for framing in [Framing::Lines, Framing::Frames] {
             for operation in Operation::ALL {
                 let has_row = exchanges(framing).any(|row| row.operation == operation.rule());
@@ -860,7 +860,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_follow_the_order_of_operations() {
+    fn exchange_table_follows_the_order_of_operations() {
         for op in Operation::ALL {
             let variant = format!("{op:?}").to_lowercase();
             assert_eq!(op.exchange().operation, variant);
@@ -886,7 +886,7 @@ mod tests {
     #[case(Framing::Lines, Direction::ToServer)]
     #[case(Framing::Lines, Direction::FromServer)]
     #[case(Framing::Frames, Direction::ToServer)]
-    fn decoding_follows_the_table(#[case] framing: Framing, #[case] direction: Direction) {
+    fn decoder_agrees_with_the_table_of_messages(#[case] framing: Framing, #[case] direction: Direction) {
         let is_request = direction == Direction::ToServer;
         for exchange in documented_exchanges(framing).iter().filter(|e| !e.request.starts_with("spawn")) {
             let Some(cmd) = exchange.command(direction) else { continue };
@@ -924,7 +924,7 @@ mod tests {
     }
 
     #[test]
-    fn numbered_keys_need_a_number() {
+    fn numbered_key_matches_only_with_a_number() {
         let argument = Operation::Spawn.exchange().arguments[4];
         assert!(argument.matches_key("arg0") && argument.matches_key("arg17"));
         assert!(

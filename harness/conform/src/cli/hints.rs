@@ -106,7 +106,7 @@ fn command_line_accepts_suggested_options() {
 
 /// A command that omits events suggests an option that writes them to a log. The option must belong to the same command.
 #[test]
-fn suggested_log_option_belongs_to_its_command() {
+fn each_command_accepts_its_suggested_log_option() {
     for (hint, more) in
         [(crate::report::LOG_OPTION, &[][..]), (super::record::LOG_OPTION, &["--", "mpiexec"])]
     {

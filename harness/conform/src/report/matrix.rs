@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_failure_outweighs_note() {
+    fn recorded_failure_takes_precedence_over_note() {
         let mut known = result("get/value", Verdict::Fail, "rfc13.get.value");
         known.findings = vec![tests::judged("rfc13.get.value", Severity::Fail, "this", "that")];
         known.findings[0].deviation = Some("issue 12".to_owned());
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cell_states_its_result_in_words() {
+    fn each_matrix_cell_states_its_result_in_words() {
         let folder = tempfile::TempDir::new().unwrap();
         let written = write_matrix(&entries(), &ExtraPages::default(), folder.path()).unwrap();
         for file in &written {

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_contain_the_bytes_of_each_process() {
+    fn capture_contains_the_bytes_of_each_process() {
         let proc = |rank| Proc { group: 0, rank };
         let long = vec![b'x'; 2 * MAX_PAYLOAD + 1];
         let to = |rank, bytes: &[u8]| EventKind::ToServer { proc: proc(rank), bytes: Bytes(bytes.to_vec()) };

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_maps_data_to_the_plot_area() {
+    fn plot_path_maps_data_to_the_plot_area() {
         let area = Area { width: 100.0, height: 60.0, left: 10.0, right: 90.0, top: 5.0, floor: 50.0 };
         let corners = [(0.0, 0.0), (0.5, 0.2), (1.0, 1.0)];
         assert_eq!(path(corners.map(|(x, y)| (area.x(x), area.y(y)))), "M10.0 50.0L50.0 41.0L90.0 5.0");

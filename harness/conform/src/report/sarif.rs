@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_are_the_users_files() {
+    fn locations_refer_to_files_of_the_user() {
         let uris = |path: &str, command: &str| -> Vec<Value> {
             let mut run = tests::run();
             run.header.command = command.to_owned();

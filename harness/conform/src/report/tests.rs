@@ -351,7 +351,7 @@ fn shortened_crash_text_keeps_the_condition() {
 }
 
 #[test]
-fn expected_and_seen_are_cut_at_the_same_place() {
+fn cuts_compared_texts_at_the_same_offset() {
     let (same, kept) = ("x".repeat(500), "x".repeat(98));
     let (left, right) = text::window(&(same.clone() + "ab"), &same, 100);
     assert_eq!(left, format!("...{kept}ab (502 characters)"));
@@ -421,7 +421,7 @@ fn discards_events_of_scenarios_without_findings() {
 }
 
 #[test]
-fn torn_log_counts_unfinished_scenarios() {
+fn report_of_torn_log_counts_unfinished_scenarios() {
     let run = read(&torn()).unwrap();
     assert_eq!(run.results.len(), 2);
     assert_eq!(run.cut, ["get/value"]);
@@ -521,7 +521,7 @@ fn explains_exit_codes_in_words(#[case] exit_code: i32, #[case] unfinished: usiz
 }
 
 #[test]
-fn broken_should_requirement_is_red_only_if_strict() {
+fn broken_should_fails_the_run_only_with_strict() {
     let mut run = run();
     run.results.retain(|r| r.verdict == Verdict::Warn);
     run.header.selected = 1;
@@ -800,7 +800,7 @@ fn parses_report_specs() {
 }
 
 #[test]
-fn schema_covers_every_line_kind() {
+fn log_schema_covers_every_type_of_line() {
     let schema = log_schema().to_string();
     for kind in ["run", "event", "result", "end"] {
         assert!(schema.contains(&format!(r#""const":"{kind}""#)), "{kind}");
@@ -976,7 +976,7 @@ fn page_made_from_a_log_shows_all_events() {
 /// A few scenarios may report a general cause as a violation of the requirement that they test. The index lists these requirements too,
 /// because users record deviations by requirement.
 #[test]
-fn index_lists_special_requirements_of_a_cause() {
+fn index_lists_each_requirement_cited_for_a_cause() {
     let asks = || Event::new(1, EventKind::ToServer { proc: proc(0, 1), bytes: bytes("cmd=get key=a\n") });
     let fails = |name: &str, id: &str| ScenarioResult {
         findings: vec![judged(id, Severity::Fail, "a value", "\"cmd=get_result rc=-1\"")],

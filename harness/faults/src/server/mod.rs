@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn rehearsal_behaves_like_the_reference() {
+    fn rehearsed_faults_do_not_change_the_server() {
         let behaviour: Behaviour = faults().chain(variations()).collect();
         for plain in [PlainSession::Lines, PlainSession::Groups, PlainSession::Frames] {
             let config = pmi_reference::Config { pmi2: true, pmi12: true, ..Default::default() };

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn first_rank_stays_finalized_after_closing() {
+    fn server_remembers_that_a_closed_rank_finalized() {
         let mut server = server("finalize-first");
         let situation = |server: &mut Server| {
             let header = ResponseHeader::line(pmi_wire::Operation::Get.exchange());

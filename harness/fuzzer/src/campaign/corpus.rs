@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn derives_no_cases_without_mutation() {
+    fn derives_cases_only_if_mutation_is_enabled() {
         let is_made = |case: &Case| case.ingredients.iter().any(|i| i.starts_with("corpus:"));
         let share = |mutate| {
             let evolving = EvolvingGenerator::new(

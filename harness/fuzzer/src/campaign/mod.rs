@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_coverage_finds_bytes_one_by_one() {
+    fn edge_coverage_guides_search_byte_by_byte() {
         let (deepest, summary) = run_with_byte_comparison(true);
         assert_eq!((deepest, summary.progress.edges), (4, Some(5)));
         let kept = summary.progress.corpus;

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn change_can_apply_to_a_later_request() {
+    fn response_change_may_target_a_later_request() {
         let trace = trace(1);
         let target = || ResponseReplacement {
             replaces_all: false,

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn replicated_puts_are_all_read() {
+    fn each_replicated_put_is_read_back() {
         let lines = ["cmd=put kvsname=a key=one value=1", "cmd=barrier_in", "cmd=get kvsname=a key=one"];
         let mut most = 0;
         for number in 0..50 {

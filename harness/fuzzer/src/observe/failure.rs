@@ -431,7 +431,7 @@ mod tests {
     use pmi_wire::Operation;
 
     #[test]
-    fn displays_key_as_a_folder_name() {
+    fn displays_failure_key_as_a_folder_name() {
         let get = || LastAction::Message(MessageKind::Request(Operation::Get.into()));
         let seen = |cause, site| FailureKey::Crash { program: "hydra_pmi_proxy".into(), cause, site };
         let crash = |cause, after| seen(cause, CrashSite::Unknown { call: None, after });

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn request_with_default_response_awaits_no_step() {
+    fn default_response_needs_no_scenario_step() {
         let mut state = UpstreamState::default();
         for id in [7, 9] {
             state.observe(id, &passed(id, "cmd=get key=a"));

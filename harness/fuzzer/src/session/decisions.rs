@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_are_deterministic_and_end_with_first_choice() {
+    fn draws_are_deterministic_and_default_to_first() {
         assert_eq!(draw_bytes(7, 1), draw_bytes(7, 1));
         assert!(draw_bytes(7, 1) != draw_bytes(7, 2) && draw_bytes(7, 1) != draw_bytes(8, 1));
         let mut u = Unstructured::new(&[]);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_is_evenly_distributed() {
+    fn percentages_are_evenly_distributed() {
         let mut seen = [0; 100];
         for number in 0..200 {
             let bytes = draw_bytes(1, number);

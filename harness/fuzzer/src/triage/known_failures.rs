@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn draft_covers_all_findings() {
+    fn draft_of_known_failures_covers_all_findings() {
         let found = |bucket: &str| -> StoredFinding {
             serde_json::from_value(serde_json::json!({
                 "bucket": bucket, "what": "", "requirement": null, "server": "", "seed": 1, "number": 2,

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn free_session_keeps_whole_barriers() {
+    fn shrunk_free_session_has_only_complete_barriers() {
         let scope = SessionFeatures { free_ranks: 4, spawn: false, ..SessionFeatures::default() };
         for number in 0..10 {
             let bytes = draw_bytes(5, number);
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn barrier_without_all_ranks_needs_no_response() {
+    fn incomplete_barrier_needs_no_response() {
         let enters = |rank| write(rank, vec![text("cmd=barrier_in")], false);
         let released = |rank| wait(rank, AwaitedResponse::Due(pmi_wire::Operation::Barrier.into()));
         let with = |ranks| {

@@ -214,7 +214,7 @@ fn get_during_a_put_returns_the_value_or_nothing() {
 }
 
 #[test]
-fn contradiction_omits_unneeded_operations() {
+fn contradiction_lists_only_needed_operations() {
     let publish = |port: &str| HistoryRequest::Publish(b"n".into(), port.into());
     let lookup = || HistoryRequest::Lookup(b"n".into());
     let all = vec![

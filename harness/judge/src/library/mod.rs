@@ -454,7 +454,7 @@ mod tests {
     #[rstest]
     #[case::after_its_request(true, &[])]
     #[case::without_a_request(false, &["rfc13.api.barrier"])]
-    fn barrier_request_counts_as_entry(#[case] asks: bool, #[case] found: &[&str]) {
+    fn barrier_request_counts_as_barrier_entry(#[case] asks: bool, #[case] found: &[&str]) {
         let second = Proc { group: 0, rank: 1 };
         let called = |proc| EventKind::Called {
             proc,

@@ -88,7 +88,7 @@ fn client_may_read_a_huge_rc_as_success(#[case] answer: &str, #[case] broken: bo
 
 /// If a server shortens a key, a get of the shortened key returns the value.
 #[test]
-fn longer_key_explains_a_get_of_its_beginning() {
+fn value_of_longer_key_explains_get_of_its_prefix() {
     let put = ["0 > cmd=put kvsname=k key=abcdef value=v", "0 < cmd=put_result rc=0"];
     let get = ["0 > cmd=get kvsname=k key=abc", "0 < cmd=get_result rc=0 value=v"];
     let expected = |lines: &[&str]| {
@@ -108,7 +108,7 @@ fn longer_key_explains_a_get_of_its_beginning() {
 
 /// On a loaded machine, the wait may time out before the server responds.
 #[test]
-fn silence_states_whether_it_is_proved() {
+fn silence_finding_states_whether_it_is_proved() {
     let seen = |proof| {
         let found = judged([launched(1, 1), event(INITS[0][0]), EventKind::NoResponse { proc: P, proof }]);
         found.into_iter().map(|f| f.seen).collect::<Vec<_>>()
@@ -180,7 +180,7 @@ fn unterminated_messages_have_no_effect(
     "0 < cmd=maxes rc=0 kvsname_max=64 keylen_max=32 vallen_max=128"
 )]
 #[case::unknown_response("0 >| cmd=maxima", "0 < cmd=maxima rc=-1")]
-fn response_before_the_newline_is_early(#[case] unended: &str, #[case] answer: &str) {
+fn response_before_the_newline_breaks_newline_rule(#[case] unended: &str, #[case] answer: &str) {
     assert_eq!(after_joining(&[unended, answer]), ["rfc13.wire.newline"]);
     assert_eq!(after_joining(&[answer]), ["rfc13.wire.lock-step"]);
 }
@@ -253,7 +253,7 @@ fn silence_after_longest_put_breaks_maxes(#[case] length: usize, #[case] cited: 
 }
 
 #[test]
-fn request_outside_the_session_excuses_the_barrier() {
+fn barrier_in_outside_session_excuses_barrier_out() {
     let early = ["0 > cmd=barrier_in", "0 < cmd=barrier_out", "1 > cmd=barrier_in"];
     let both = INITS.concat();
     assert_eq!(findings(&[&both[..], &early].concat()), ["rfc13.barrier.all-in-before-any-out"]);
@@ -405,7 +405,7 @@ fn judges_results_of_pmi2_responses(
 #[rstest]
 #[case::repeated("-1", &[])]
 #[case::other("many", &["pmi2.common.request-complete"])]
-fn unusable_rank_may_be_repeated(#[case] sent: &str, #[case] broken: &[&str]) {
+fn client_may_repeat_an_unusable_pmi_rank(#[case] sent: &str, #[case] broken: &[&str]) {
     let env = started(P, &[("PMI_FD", "3"), ("PMI_RANK", "-1"), ("PMI_SIZE", "1")]);
     let lines = [
         "0 > cmd=init pmi_version=2 pmi_subversion=0".to_owned(),
@@ -666,7 +666,7 @@ fn threads_may_be_answered_in_any_order() {
 #[case::two_at_once("0 > cmd=get_maxes\ncmd=get_appnum", Some(Unspecified::OutOfOrder))]
 #[case::init_again("0 > cmd=init pmi_version=1 pmi_subversion=1", Some(Unspecified::RuleViolation))]
 #[case::unknown_key("0 > cmd=get_maxes x=y", Some(Unspecified::AmbiguousRequest))]
-fn unspecified_behaviour_has_a_reason(#[case] line: &str, #[case] reason: Option<Unspecified>) {
+fn monitor_states_why_behaviour_is_unspecified(#[case] line: &str, #[case] reason: Option<Unspecified>) {
     let mut monitor = Monitor::new();
     let lines = events(&[&INITS[0][..], &[line]].concat());
     numbered(lines).iter().for_each(|event| monitor.observe(event));
@@ -720,7 +720,7 @@ fn process_that_aborts_need_not_finalize() {
 }
 
 #[test]
-fn spawn_blocks_may_be_counted_from_zero() {
+fn counting_spawn_blocks_from_zero_is_only_noted() {
     let spawn = spawn(1, "argcnt=0\npreput_num=0\ninfo_num=0\nendcmd").replace("sofar=1", "sofar=0");
     let lines = joined(1, &[]).into_iter().map(String::from).chain([format!("0 > {spawn}")]);
     let found = judged([launched(1, 1)].into_iter().chain(events(&lines.collect::<Vec<_>>())));

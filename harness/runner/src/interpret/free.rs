@@ -182,14 +182,14 @@ mod tests {
 ";
 
     #[test]
-    fn ranks_do_not_wait_for_each_other() {
+    fn free_schedule_lets_ranks_proceed_independently() {
         let ranks = |head| writes(head, PUTS).into_iter().map(|(rank, _)| rank).collect::<Vec<_>>();
         assert_eq!(ranks(""), [0, 0, 1]);
         assert_eq!(ranks("schedule free"), [0, 1, 0]);
     }
 
     #[test]
-    fn other_ranks_continue_while_a_message_is_held() {
+    fn other_ranks_continue_while_a_message_is_split() {
         let steps = PUTS.replace("value=1a", "value=1a<|>");
         let all = writes("schedule free", &steps);
         assert_eq!(all.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 0, 0], "{all:?}");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_follow_the_preceding_steps() {
+    fn fragment_starts_after_the_preceding_steps() {
         let put = "0  send    cmd=put kvsname=$kvs key=d value=1d\n0  expect  cmd=put_result rc=ok\n";
         let all = writes("schedule free", &format!("{PUTS}use barrier\n{put}"));
         let ends: Vec<&str> = all.iter().map(|(_, end)| &**end).collect();

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_refer_to_client_requirements() {
+    fn client_faults_refer_to_client_requirements() {
         let suite = crate::suite::embedded().expect("the embedded suite is valid");
         let broken = faults().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
         for (name, id) in broken.chain(UNDETECTABLE_REQUIREMENTS.iter().map(|u| ("unseen", u.id))) {

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_puts_that_are_encoded_like_a_cache() {
+    fn intel_decoder_reads_puts_and_rejects_bad_counts() {
         let some = vec![(b"k".to_vec(), b"v 1".to_vec()), (b"k2".to_vec(), Vec::new())];
         let mut bytes = cache(0, &some);
         bytes[0] = 19;

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn choice_of_mutation_is_independent_of_valid_input() {
+    fn choice_of_mutation_depends_only_on_first_bytes() {
         let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for valid in 1..50 {
             let mut bytes = [valid; 400];
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mutation_occurs_and_many_cases_are_plain() {
+    fn every_mutation_occurs_and_many_cases_have_none() {
         let mut plain = 0;
         let changed = mutations_of(&SessionFeatures::default(), 3000, |case| {
             assert!(case.is_sound() && !case.needs_upstream(), "{}", case.text());

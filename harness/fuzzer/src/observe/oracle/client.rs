@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn key_of_a_malformed_request_omits_the_response() {
+    fn failure_key_of_malformed_request_omits_response() {
         let catalogue = Catalogue::default();
         let key = |request: &str, answer: &str, id: &str| {
             let finding = Finding { proc: Some(ZERO), seq: 4, ..Finding::new(id, PartyKind::Client, "", "") };
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn key_contains_the_request_and_response_kind() {
+    fn failure_key_names_request_and_response_kind() {
         for (answer, expected) in [
             ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=0", "get_maxes-unusual"),
             ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024", "get_maxes-ok"),

@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn suite_tuples_become_frame_bodies() {
+    fn scenario_tuples_become_pmi2_frame_bodies() {
         let text = "# A.\nrequires pmi2.common.put\ndialect pmi-2\n\n\
                     0  send    cmd=init pmi_version=2 pmi_subversion=0\n\
                     0  send    cmd=kvs-put key=k value=a<sp>b;c$rank\n\
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn adapts_waits_to_remaining_frames() {
+    fn repair_adapts_waits_to_remaining_frames() {
         let bytes =
             |text: &str| write_as(0, Encoding::Bytes, vec![crate::session::fields::text(text)], false);
         let body = |text: &str| write_as(0, Encoding::Body, vec![crate::session::fields::text(text)], false);
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn adapts_waits_to_remaining_requests() {
+    fn repair_adapts_waits_to_remaining_requests() {
         let write = |line: &str, partial| write(0, vec![text(line)], partial);
         let due = |op: Operation| wait(0, AwaitedResponse::Due(op.into()));
         let optional = || wait(0, AwaitedResponse::Optional);

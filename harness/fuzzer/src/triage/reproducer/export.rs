@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn script_uses_names_of_its_own_run() {
+    fn script_uses_the_kvsname_that_it_receives() {
         let session = vec![
             asks(0, "cmd=get_my_kvsname\n"),
             responds(0, "cmd=my_kvsname kvsname=kvs_4711\n"),

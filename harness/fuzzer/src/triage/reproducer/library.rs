@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn array_is_a_compound_literal() {
+    fn prints_arrays_as_compound_literals() {
         let vectors = r#"(long)(keyval *[]){(keyval[]){{"k", "v"}, {"l", "w"}}, (keyval[]){}}"#;
         let infos = r#"(long)(info *[]){(info[]){{0, 0, 1, 0, "k", "v"}}, (info[]){{0, 0, 1, 0, "l", "w"}}}"#;
         for (param, text, literal) in [

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn detects_family_by_launcher_then_by_marks() {
+    fn detects_proxy_family_by_launcher_then_by_file() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let detected = |file: &tempfile::NamedTempFile, launcher| {
             detect(file.path(), launcher).map_err(|error| error.to_string())

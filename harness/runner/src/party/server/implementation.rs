@@ -841,7 +841,7 @@ mod tests {
     #[rstest]
     #[case::in_allocation(Some("7"), "7.1\n")]
     #[case::without_allocation(None, "")]
-    fn lists_steps_whose_launcher_has_ended(#[case] job: Option<&str>, #[case] listed: &str) {
+    fn lists_slurm_steps_whose_srun_has_ended(#[case] job: Option<&str>, #[case] listed: &str) {
         let own = format!("here:{}", std::process::id());
         let dead = "here:999999999";
         let steps = [("7.0", own.as_str()), ("7.1", dead), ("7.2", "there:999999999"), ("8.1", dead)];
@@ -856,7 +856,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_suggest_a_remedy() {
+    fn errors_of_server_option_suggest_a_remedy() {
         for (argument, expected) in [
             ("", "empty"),
             ("pm {rank} {agent}", "unknown placeholder {rank}"),

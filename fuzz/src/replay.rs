@@ -35,14 +35,14 @@ fn replay(kind: &str, target: &str, body: fn(&[u8])) -> usize {
 }
 
 #[test]
-fn stored_seeds_pass() {
+fn fuzz_targets_accept_stored_seeds() {
     for (target, body) in TARGETS {
         assert_ne!(replay("seeds", target, *body), 0, "{target} has no seeds");
     }
 }
 
 #[test]
-fn stored_regressions_pass() {
+fn fuzz_targets_accept_stored_regressions() {
     for (target, body) in TARGETS {
         replay("regressions", target, *body);
     }
@@ -75,7 +75,7 @@ fn dictionaries_are_up_to_date() {
 
 /// Runs each target on inputs from a small random generator, in addition to the stored seeds.
 #[test]
-fn short_random_inputs_pass() {
+fn fuzz_targets_accept_short_random_inputs() {
     let mut state = 1u64;
     let mut next = move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -729,7 +729,7 @@ fn suite_is_formatted() {
 }
 
 #[test]
-fn fmt_is_stable() {
+fn fmt_restores_the_canonical_format() {
     let messy = RIGHT.replace("0  send    ", "0       send    ");
     let folder = folder(&[("messy.pmi", &messy)]);
     assert_eq!(conform(folder.path(), &["scenario", "fmt", "--check", "."]).status, 1);

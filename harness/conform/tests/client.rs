@@ -287,7 +287,7 @@ fn missing_program_is_a_usage_error() {
 
 /// Processes that a program leaves running are gone after the program has been judged.
 #[test]
-fn leaves_no_process_running() {
+fn client_run_leaves_no_process_running() {
     let mark = format!("{}", 900_000 + std::process::id());
     let command = format!("sh -c 'setsid sleep {mark} & exec {}'", faulty(""));
     let found = judge(&command, "20", &["--filter", "plain"]);

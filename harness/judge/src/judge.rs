@@ -1209,7 +1209,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_tuples_after_values_once() {
+    fn reports_extra_tuple_after_a_value_once() {
         let get = |key: &str, value: &str, expects: &str| {
             let request = format!("0 > cmd=get kvsname=k key={key}");
             let response = format!("0 < cmd=get_result rc=0 value={value} found=TRUE");

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sorts_environment_first_and_abort_last() {
+    fn suite_order_puts_environment_first_and_abort_last() {
         let mut names =
             ["pmi2/abort/a", "abort/a", "kvs/b", "pmi2/init/a", "kvs/a", "init/a", "environment/a", "mine/a"];
         names.sort_by_cached_key(|name| sort_key(name));

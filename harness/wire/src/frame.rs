@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_counts_the_newline() {
+    fn line_limit_counts_the_newline() {
         let mut framer = Framer::new(4);
         framer.push(b"abc\nabcd\n");
         assert_eq!(drain(&mut framer), [Ok(b"abc".to_vec()), Err(Overlong { limit: 4 })]);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_of_zero_accepts_empty_lines() {
+    fn line_limit_of_zero_accepts_empty_lines() {
         let mut framer = Framer::new(0);
         framer.push(b"\na\n\n");
         assert_eq!(drain(&mut framer), [Ok(vec![]), Err(Overlong { limit: 1 }), Ok(vec![])]);

@@ -29,7 +29,7 @@ mod tests {
     use super::{node_of, place};
 
     #[test]
-    fn blocks_are_even_and_in_order() {
+    fn placement_blocks_are_even_and_in_order() {
         assert_eq!(place(5, 2), [0, 0, 0, 1, 1]);
         assert_eq!(place(1, 4), [0]);
         assert_eq!(place(4, 1), [0; 4]);

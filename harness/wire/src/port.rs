@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn error_names_the_invalid_line() {
+    fn greeting_error_names_the_invalid_line() {
         let line = |text: &str| Greeting::parse(text.as_bytes()).unwrap_err().line;
         assert_eq!(line(""), 1);
         assert_eq!(line("cmd=initack rc=-1\n"), 1);

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_order_and_times() {
+    fn comparison_ignores_order_and_times() {
         let a = with("a", Verdict::Fail, &["x", "y"]);
         let b = with("b", Verdict::Pass, &[]);
         let slow = ScenarioResult { time_us: 9, ..with("a", Verdict::Fail, &["y", "x"]) };

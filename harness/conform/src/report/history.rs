@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_findings_to_versions() {
+    fn history_attributes_findings_to_versions() {
         let early = ScenarioResult { unreached: 3, ..with("c", Verdict::Fail, &["w"]) };
         let entries = [
             entry(

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_interop_results_and_version_changes() {
+    fn matrix_shows_interop_results_and_version_changes() {
         let folder = tempfile::TempDir::new().unwrap();
         let finding = tests::judged("rfc13.get.value", Severity::Fail, "this", "<that>");
         let met = serde_json::json!({
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn flaky_requirement_does_not_fail() {
+    fn flaky_requirement_is_not_shown_as_broken() {
         let mut flaky = result("get/value", Verdict::Flaky, "rfc13.get.value");
         flaky.findings = vec![tests::judged("rfc13.get.value", Severity::Fail, "this", "that")];
         let folder = tempfile::TempDir::new().unwrap();

@@ -202,7 +202,7 @@ fn read(text: &str) -> Result<Run, LogError> {
 }
 
 #[rstest]
-fn renders_every_format(
+fn renders_a_run_in_every_format(
     #[values(
         Format::Ndjson,
         Format::Json,
@@ -253,7 +253,7 @@ fn scripted() -> Run {
 }
 
 #[test]
-fn page_escapes_content_and_loads_nothing() {
+fn html_page_escapes_content_and_loads_nothing() {
     let page = rendered(&scripted(), Format::Html);
     assert_eq!(page.matches("<script").count(), 1, "our own");
     assert!(!page.contains("onload=\"") && !page.contains("alert('"));
@@ -268,7 +268,7 @@ fn page_escapes_content_and_loads_nothing() {
 }
 
 #[test]
-fn page_ids_are_unique_and_links_resolve() {
+fn html_page_ids_are_unique_and_links_resolve() {
     let page = rendered(&run(), Format::Html);
     let values = |key: &str| -> Vec<String> {
         let key = format!(" {key}=\"");
@@ -285,7 +285,7 @@ fn page_ids_are_unique_and_links_resolve() {
 }
 
 #[test]
-fn page_of_many_failures_stays_small() {
+fn html_page_of_many_failures_stays_small() {
     let mut run = run();
     let failed = run.results[2].clone();
     let many = |n: u32| {
@@ -460,7 +460,7 @@ fn bad_logs_have_distinct_errors() {
 }
 
 #[test]
-fn flushes_after_each_result() {
+fn log_writer_flushes_after_each_result() {
     struct Counted<'a>(&'a mut usize);
     impl Write for Counted<'_> {
         fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
@@ -671,7 +671,7 @@ fn flaky_finding_is_not_an_error() {
 }
 
 #[test]
-fn blocks_per_requirement_are_limited() {
+fn report_limits_blocks_per_requirement() {
     let mut run = run();
     let broken = |number: usize| {
         let seen = format!("cmd=answer_{}", (b'a' + number as u8) as char);
@@ -689,7 +689,7 @@ fn blocks_per_requirement_are_limited() {
 }
 
 #[test]
-fn cut_message_shows_its_full_length() {
+fn report_shows_the_full_length_of_a_cut_message() {
     let mut run = run();
     let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let mut event = Event::new(6, EventKind::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'x'; 9000]) });
@@ -786,7 +786,7 @@ fn reason_for_unjudged_scenarios_is_shown_once() {
 }
 
 #[test]
-fn parses_report_specs() {
+fn parses_values_of_the_report_option() {
     let spec = |format, file: Option<&str>| Ok(ReportSpec { format, file: file.map(PathBuf::from) });
     assert_eq!("junit".parse(), spec(Format::Junit, None));
     assert_eq!("json=a=b.json".parse(), spec(Format::Json, Some("a=b.json")));

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn detects_success_that_lacks_a_field() {
+    fn detects_success_response_that_lacks_a_field() {
         for (framing, text, expected) in [
             (Framing::Lines, "cmd=get_result rc=0 value=a b", false),
             (Framing::Lines, "cmd=get_result rc=0", true),

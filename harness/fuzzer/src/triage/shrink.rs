@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_only_the_needed_message() {
+    fn shrinking_keeps_only_the_needed_message() {
         let mut tried = 0;
         for number in 0..400 {
             let case = case_from_number(&SessionFeatures::default(), 5, number);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_order_of_two_ranks() {
+    fn shrinking_keeps_the_order_of_two_ranks() {
         let write = |rank, line: &str| write(rank, vec![text(line)], false);
         let steps = vec![
             join(Dialect::Pmi1),
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_an_unneeded_earlier_job_first() {
+    fn shrinking_drops_an_unneeded_earlier_job_first() {
         let case = job("cmd=get key=b").with_earlier_job(&job("cmd=put key=a")).unwrap();
         let mut with = 0;
         let small = shrink(case.clone(), 500, true, &mut |case| {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn shrinks_a_needed_earlier_job() {
+    fn shrinking_reduces_a_needed_earlier_job() {
         let case = job("cmd=get key=b").with_earlier_job(&job("cmd=put key=a")).unwrap();
         let needs = |case: &Case| {
             contains(case, "key=b") && case.earlier.as_ref().is_some_and(|earlier| contains(earlier, "key=a"))

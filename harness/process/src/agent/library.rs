@@ -440,7 +440,7 @@ mod tests {
     use pmi_scenario::ast::Dialect;
 
     #[test]
-    fn every_function_can_be_called() {
+    fn library_agent_can_call_every_function() {
         extern "C" fn called() -> c_int {
             7
         }

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn expects_a_port_only_if_it_was_published() {
+    fn script_expects_a_port_only_if_it_was_published() {
         let look_up = |port: &str| {
             let answer = format!("0 S: cmd=lookup_result rc=0{port}");
             body(&[&NAMES[..], &["0 C: cmd=lookup_name service=s", &answer]].concat(), &[])
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn expects_a_value_only_after_a_barrier() {
+    fn script_expects_a_value_only_after_a_barrier() {
         let put = ["0 C: cmd=put kvsname=k1 key=a value=<$1>", "0 S: cmd=put_result rc=0"];
         let get = ["1 C: cmd=get kvsname=k1 key=a", "1 S: cmd=get_result rc=0 value=<$1>"];
         let barrier = [
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn replays_process_ends_as_recorded() {
+    fn script_replays_process_ends_as_recorded() {
         let finalize = ["0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0", "0 closed"];
         let well = body(&[&NAMES[..], &finalize].concat(), &[(0, Exit::Code(0))]);
         assert!(well.ends_with("cmd=finalize_ack rc=ok\nJ: exits 0\n"), "{well}");

@@ -1049,7 +1049,7 @@ mod tests {
     }
 
     #[test]
-    fn returns_pipelined_responses_one_by_one() {
+    fn client_returns_pipelined_responses_one_by_one() {
         let mut client = Client::with_groups();
         client.init().unwrap();
         client.receive(b"cmd=response_to_init pmi_version=1 pmi_subversion=2\n").unwrap().unwrap();
@@ -1152,7 +1152,7 @@ mod tests {
     }
 
     #[test]
-    fn enforces_draft_limits() {
+    fn pmi2_client_enforces_draft_limits() {
         let mut client = in_pmi2();
         assert!(matches!(
             client.put(b"k", &[b'v'; 1025]),

@@ -102,7 +102,7 @@ fn chart_limits_lanes_and_rows() {
 }
 
 #[test]
-fn counts_events_dropped_before_the_chart() {
+fn chart_counts_events_that_were_dropped() {
     let result = result("many", Verdict::Pass);
     let events = events((0..450).map(|_| to(rank(0), "cmd=get\n")));
     let text = drawn(&Chart::of_events(&events, 7, &result));

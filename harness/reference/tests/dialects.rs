@@ -67,13 +67,13 @@ impl Job {
     Job::pmi1(),
     "cmd=put kvsname=kvs-0 key=k value=v",
     "0 cmd=put_result rc=0",
-    "0 cmd=put_result rc=-1 msg=key_exists_already"
+    "0 cmd=put_result rc=-1 msg=key_already_exists"
 )]
 #[case(
     Job::pmi2(),
     "cmd=kvs-put;key=k;value=v;",
     "0 cmd=kvs-put-response;rc=0;",
-    "0 cmd=kvs-put-response;rc=1;errmsg=key exists already;"
+    "0 cmd=kvs-put-response;rc=1;errmsg=key already exists;"
 )]
 fn refuses_a_second_put_of_a_key(
     #[case] mut job: Job,

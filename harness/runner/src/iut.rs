@@ -139,7 +139,7 @@ impl Iut {
                     None => Some(Cow::Borrowed(&**implementation)),
                 };
                 let Some(launched) = launched else {
-                    return Err((Verdict::NotApplicable, "this scenario changes the launch command, and pmi-conform itself launches a bare proxy".to_owned()));
+                    return Err((Verdict::NotApplicable, "this scenario changes the launch command, but pmi-conform starts a bare proxy without one".to_owned()));
                 };
                 // The agent itself waits for the connection, and reports the result.
                 let report_wait = if implementation.connection_method == ConnectionMethod::Fd {

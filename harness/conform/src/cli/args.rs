@@ -76,7 +76,7 @@ Writes to the current folder: pmi-conform.toml, the profile; pmi-conform-deviati
 found; and .github/workflows/pmi-conform.yml or .gitlab/pmi-conform.yml. Existing files are never overwritten.
 
 Exit codes:
-  0    the files are written, whatever was found
+  0    the files are written, whatever the run found
   1    the process manager cannot be tested: the result of `doctor` is printed
   2    usage error, or a file already exists
   130  interrupted";
@@ -203,7 +203,7 @@ pub(super) enum Command {
     Interop(Interop),
     /// Play generated sessions to find bugs that no scenario covers
     Fuzz(Box<Fuzz>),
-    /// Measure the time for start-up and each operation by number of ranks
+    /// Measure how start-up and operation times grow with the number of ranks
     Measure(Measure),
     /// Run a program under the reference process manager
     Serve(Serve),
@@ -508,7 +508,7 @@ pub(super) struct Init {
     /// Play each scenario N times, to detect intermittent findings
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
-    /// Only scenarios whose name contains or (with *) matches this
+    /// Only scenarios whose name contains this (wildcard *)
     #[arg(long, short, value_name = "PATTERN")]
     pub(super) filter: Vec<String>,
     /// Longest wait for each step
@@ -648,7 +648,7 @@ pub(super) struct Mutants {
     /// Scenario files or folders [default: the embedded suite]
     pub(super) paths: Vec<PathBuf>,
 
-    /// Only faults and variations whose name contains or (with *) matches this
+    /// Only faults and variations whose name contains this (wildcard *)
     #[arg(long, short, value_name = "PATTERN")]
     pub(super) filter: Vec<String>,
     /// Print JSON, with every scenario that found something, and play each variation alone
@@ -806,7 +806,7 @@ pub(super) struct Report {
     /// File for the report [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Only charts of scenarios whose name contains or (with *) matches this
+    /// Only charts of scenarios whose name contains this (wildcard *)
     #[arg(long, short, value_name = "PATTERN")]
     pub(super) filter: Vec<String>,
 }
@@ -876,7 +876,7 @@ pub(super) struct Bisect {
     /// Version of the process manager, as for a test; repeat the option for each version, the oldest first
     #[arg(long, value_name = "CMD", required_unless_present = "logs")]
     pub(super) server: Vec<String>,
-    /// Only scenarios whose name contains or (with *) matches this
+    /// Only scenarios whose name contains this (wildcard *)
     #[arg(long, short, value_name = "PATTERN", conflicts_with = "logs")]
     pub(super) filter: Vec<String>,
     /// Only scenarios that test this requirement
@@ -933,7 +933,7 @@ pub(super) struct Measure {
     /// Launches for each number of ranks; the median is reported
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rounds: u32,
-    /// Instead, run a soak test for this time: make requests with the largest number of ranks, check the history, and sample memory and descriptors
+    /// Run a soak test for this time instead: make requests with the largest number of ranks, check the history, and sample memory and descriptors
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["rounds", "budget"])]
     pub(super) soak: Option<std::time::Duration>,
     /// Requests of a soak test, distributed evenly over its duration

@@ -32,7 +32,7 @@ impl Server {
             return OperationResult::failed(why);
         }
         let kvs = &mut self.groups[from.group as usize].kvs;
-        let duplicate = OperationResult::failed("key exists already");
+        let duplicate = OperationResult::failed("key already exists");
         match self.spaces.iter_mut().find(|other| !is_own && Some(&other.name[..]) == space) {
             Some(other) if other.get(key).is_some() => return duplicate,
             Some(other) => other.pairs.push((key.to_vec(), value.to_vec())),

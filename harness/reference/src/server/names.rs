@@ -8,7 +8,7 @@ impl Server {
     /// the info keys of the draft, as all known servers do.
     pub(super) fn publish(&mut self, name: &[u8], port: &[u8]) -> OperationResult {
         if self.names.contains_key(name) {
-            return OperationResult::failed("name is published already");
+            return OperationResult::failed("name is already published");
         }
         self.names.insert(name.to_vec(), port.to_vec());
         OperationResult::done()

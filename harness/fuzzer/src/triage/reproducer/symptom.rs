@@ -53,7 +53,7 @@ pub enum NotReproducible {
     #[error("the manager is not started with -pmi_args")]
     Manager,
     /// The finding cannot be recognized at a single point of the session.
-    #[error("the symptom is not a message, the end of a connection or of a process, or silence")]
+    #[error("the symptom is neither a message, nor silence, nor the end of a connection or process")]
     Symptom,
 }
 

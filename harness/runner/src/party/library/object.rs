@@ -23,7 +23,7 @@ enum Unreadable {
     File(std::io::Error),
     #[error(transparent)]
     Object(object::Error),
-    #[error("not a shared library (ELF), but {0:?}")]
+    #[error("not a shared library (ELF) but a file of type {0:?}")]
     Kind(FileKind),
     #[error("a directory, not a shared library")]
     Directory,

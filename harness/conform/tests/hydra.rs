@@ -179,7 +179,7 @@ fn scenario_checks_and_answers_proxy_messages(
 /// These proxies crash on a response without `cmd=`.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn campaign_plays_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+fn campaign_as_upstream_finds_proxy_crash(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
     let scratch = TempDir::new().unwrap();
     let proxy = peer(name);
     let proxy = proxy.to_str().unwrap();

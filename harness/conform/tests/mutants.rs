@@ -5,7 +5,7 @@ use pmi_runner::kill_matrix::client::run as run_clients;
 use pmi_runner::kill_matrix::{FaultResult, run};
 
 #[test]
-fn kills_faults_and_accepts_variations() {
+fn suite_detects_faults_and_accepts_variations() {
     let suite = pmi_runner::suite::embedded().expect("the embedded suite is valid");
     let matrix = run(&suite, &faults().collect::<Vec<_>>(), &variations().collect::<Vec<_>>(), false, 2);
     let survivors: Vec<_> = matrix.faults.iter().filter(|f| !f.is_killed()).map(FaultResult::label).collect();
@@ -19,7 +19,7 @@ fn kills_faults_and_accepts_variations() {
 }
 
 #[test]
-fn kills_client_faults_and_accepts_variations() {
+fn suite_detects_client_faults_not_variations() {
     let suite = pmi_runner::suite::embedded().expect("the embedded suite is valid");
     let (faults, variations) =
         (client::faults().collect::<Vec<_>>(), client::variations().collect::<Vec<_>>());

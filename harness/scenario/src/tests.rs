@@ -249,7 +249,7 @@ J: exits nonzero
 }
 
 #[test]
-fn tuples_follow_the_grammar_of_the_message() {
+fn parser_splits_tuples_by_the_message_grammar() {
     let show = |line: &str| {
         let text = format!("0 expect  {line}");
         let scenario = parsed("t", &text).unwrap();
@@ -352,7 +352,7 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::spawn_undeclared("0 send    mcmd=spawn\n   endcmd", "without `needs spawn`")]
 #[case::names_undeclared("0 send    cmd=lookup_name service=a", "without `needs names`")]
 #[case::child_two("needs spawn", "after the first step")]
-fn reports_each_mistake(#[case] text: &str, #[case] expected: &str) {
+fn checker_reports_each_mistake(#[case] text: &str, #[case] expected: &str) {
     let diagnostics = brief(text);
     assert!(diagnostics.iter().any(|line| line.contains(expected)), "{diagnostics:#?}");
 }
@@ -368,7 +368,7 @@ fn reports_each_mistake(#[case] text: &str, #[case] expected: &str) {
 #[case::every_outcome_passes(
     "0 send    cmd=get_appnum\n0 expect  <one of>\n pass: cmd=<any>\n pass: <closes>\n pass: <empty>\n pass: <silence>"
 )]
-fn accepts_valid_scenarios(#[case] text: &str) {
+fn checker_accepts_valid_scenarios(#[case] text: &str) {
     assert_eq!(brief(text), [""; 0]);
 }
 
@@ -420,7 +420,7 @@ fn client_scenarios_describe_the_server() {
     "rejects_scenario_without_positive_control",
     "# A.\nrequires rfc13.put.unique\n0 send    cmd=put\n0 expect  cmd=put_result rc=fail\n"
 )]
-fn reports_mistakes_in_files(#[case] name: &str, #[case] text: &str) {
+fn checker_reports_mistakes_in_files(#[case] name: &str, #[case] text: &str) {
     assert_snapshot!(name, mistakes(text));
 }
 
@@ -443,7 +443,7 @@ fn reports_mistakes_in_files(#[case] name: &str, #[case] text: &str) {
 #[case("rejects_misspelt_verdict", "0 expect  <one of>\n     pas: <closes>\n     fail: <silence>")]
 #[case("misspelt_command_is_only_a_warning", "0 send    cmd=gte kvsname=$kvs key=a")]
 #[case("rejects_matcher_in_a_sent_message", "0 send    cmd=get kvsname=$kvs key=<word>")]
-fn reports_mistakes_in_steps(#[case] name: &str, #[case] text: &str) {
+fn checker_reports_mistakes_in_steps(#[case] name: &str, #[case] text: &str) {
     assert_snapshot!(name, steps(text));
 }
 
@@ -744,7 +744,7 @@ fn rejects_steps_that_a_dialect_cannot_express(#[case] steps: &str, #[case] mess
 }
 
 #[test]
-fn rows_set_headings_outcomes_and_citations() {
+fn row_values_set_headings_outcomes_and_citations() {
     let text = "# A.\nrequires $cites\n\n# The first,\n# in two lines.\nrow a cites={rfc13.get.value rfc13.abnf.s-get} how=rfc13.get.value\n\
                 row b cites=rfc13.error.rc-nonzero noted={cmd=get_result rc=fail}\n\nuse joined\n\
                 0  send    cmd=get kvsname=$kvs key=k\n0  expect[$how] <one of>\n      pass: cmd=get_result rc=ok\n      \
@@ -789,7 +789,7 @@ fn rows_set_headings_outcomes_and_citations() {
 }
 
 #[test]
-fn rows_and_dialects_have_separate_words_and_steps() {
+fn row_or_dialect_may_have_own_values_and_steps() {
     let text = "# A.\nrequires put.accepted get.value\ndialect pmi-1.1 pmi-2\nin pmi-1.1  id=rfc13.abnf.s-put name=one\n\
                 in pmi-2    name=two\nrow a\nrow b  dialect=pmi-2\n\nuse joined\nonly a\n  0  send    put key=$name value=v\n\
                 \x20 0  expect[$id] ok\nend\nrepeat 2\n  only b pmi-2\n    0  send    get key=$name\n    0  expect[get.value] miss\n  end\n\

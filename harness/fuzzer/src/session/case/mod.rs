@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_split_writes() {
+    fn joins_requests_that_are_split_into_writes() {
         let send = |rank, line: &str, partial| write(rank, vec![text(line)], partial);
         let split = |between: Vec<Statement>| {
             let mut body = vec![join(Dialect::Pmi1), send(0, "cmd=get_", true)];
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn repair_adapts_waits_to_remaining_frames() {
+    fn adapts_response_waits_to_remaining_frames() {
         let bytes =
             |text: &str| write_as(0, Encoding::Bytes, vec![crate::session::fields::text(text)], false);
         let body = |text: &str| write_as(0, Encoding::Body, vec![crate::session::fields::text(text)], false);
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn repair_adapts_waits_to_remaining_requests() {
+    fn adapts_response_waits_to_remaining_requests() {
         let write = |line: &str, partial| write(0, vec![text(line)], partial);
         let due = |op: Operation| wait(0, AwaitedResponse::Due(op.into()));
         let optional = || wait(0, AwaitedResponse::Optional);

@@ -375,7 +375,7 @@ fn file_given_twice_runs_once() {
 }
 
 #[test]
-fn empty_run_names_its_protocol() {
+fn run_without_scenarios_names_its_protocol() {
     let folder = folder(&[("right.pmi", RIGHT)]);
     let log = conform(folder.path(), &["--memory", "-q", "--report", "ndjson=log", "right.pmi"]);
     assert_eq!(log.status, 0, "{}", log.whole());

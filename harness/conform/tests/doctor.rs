@@ -93,7 +93,7 @@ fn reports_polling_with_a_long_timer() {
 
 /// An operation is not reported as supported if requests for it get no response.
 #[test]
-fn unanswered_operation_is_not_offered() {
+fn doctor_reports_unanswered_operation_as_missing() {
     let server = format!("python3 {CASES}/threads_without_spawn.py -n {{ranks}} {{agent}}");
     let (status, steps, report) = examined(&["--server", &server, "--timeout", "20"]);
     assert_eq!(status, 0, "{steps:?}");

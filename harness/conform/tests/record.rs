@@ -419,7 +419,7 @@ open("gone", "w").close()
 "#;
 
 #[test]
-fn tap_rejects_stranger_at_the_port() {
+fn tap_rejects_a_foreign_connection_at_the_port() {
     let folder = TempDir::new().unwrap();
     let manager = PORT_MANAGER
         .replace("stream, _ =", "stranger = subprocess.Popen([sys.executable, 'stranger.py'])\nstream, _ =");

@@ -1439,7 +1439,7 @@ mod tests {
     #[case::empty_line("", false, "iut.no-hang")]
     #[case::unreadable_rc("cmd=put_result rc=fine", false, "iut.no-hang")]
     #[case::right_response("cmd=put_result rc=0", false, "iut.no-hang")]
-    fn hang_after_protocol_error_breaks_its_rule(
+    fn hang_after_protocol_error_breaks_the_error_rule(
         #[case] answer: &str,
         #[case] closes: bool,
         #[case] cited: &str,

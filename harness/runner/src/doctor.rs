@@ -296,13 +296,13 @@ fn started(
     steps.push(match unconnected {
         None if by_port && connection_method != ConnectionMethod::Port => {
             DoctorStep::odd("connection", "PMI_PORT is set, but PMI_FD is not")
-                .with("pass --connection port to test this kind of connection")
+                .with("pass --connection port to test connections to PMI_PORT")
         }
         None if by_port => DoctorStep::works("connection", "PMI_PORT"),
         None => DoctorStep::works("connection", "PMI_FD"),
         Some(why) if !ports.is_empty() => {
             DoctorStep::fails("connection", format!("{why}, but PMI_PORT is set"))
-                .with("pass --connection port to test this kind of connection")
+                .with("pass --connection port to test connections to PMI_PORT")
         }
         Some(why) => {
             let remedy = offering_option(command).unwrap_or_else(|| {

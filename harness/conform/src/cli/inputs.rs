@@ -60,7 +60,7 @@ const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
     ("server PMI-1", "spawn", "near-miss", "`errors/bad-lines[unknown-mcmd]` plays it"),
     ("server PMI-1", "barrier", "group:*", "PMI-1.2 only; `pmi12` covers its forms"),
     ("server PMI-1", "spawn", "execname:*", "the program is the agent, whose path is fixed"),
-    ("server PMI-1", "spawn", "*:*", "scenarios test this kind of value in other fields of the request"),
+    ("server PMI-1", "spawn", "*:*", "scenarios test such values in other fields of the request"),
     ("server PMI-1", "put", "value:twice", "a value extends to the end of the line"),
     (
         "server PMI-1",

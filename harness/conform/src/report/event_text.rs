@@ -8,7 +8,7 @@ use pmi_wire::Proc;
 pub(super) const MAX_EVENT_BYTES: usize = 120;
 
 fn ended(exit: Option<Exit>) -> String {
-    exit.map_or("it does not end".to_owned(), |exit| exit.to_string())
+    exit.map_or("still running".to_owned(), |exit| exit.to_string())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

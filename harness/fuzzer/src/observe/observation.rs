@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_limit_depends_on_bytes_sent() {
+    fn memory_growth_limit_depends_on_bytes_sent() {
         let grown = |mib: u64, sent| MemoryGrowth { name: "s".into(), bytes: mib << 20, sent }.is_too_much();
         assert!(!grown(32, 0) && grown(33, 0));
         assert!(!grown(90, 1 << 20) && grown(97, 1 << 20));

@@ -830,7 +830,7 @@ mod tests {
     #[rstest]
     #[case::in_allocation(Some("7"), "7.1\n")]
     #[case::without_allocation(None, "7.1\n8.1\n")]
-    fn cancels_only_the_steps_of_the_launcher(#[case] job: Option<&str>, #[case] cancelled: &str) {
+    fn cancels_only_slurm_steps_of_the_launcher(#[case] job: Option<&str>, #[case] cancelled: &str) {
         let steps = [("7.0", "here:11"), ("7.1", "here:12"), ("7.2", "there:12"), ("8.1", "here:12")];
         let srun = Implementation::from_argument("sh -c 'exec srun -n {ranks} {agent}'").unwrap();
         let command = with_pids(&srun.cancel("job").unwrap(), &[12, 112]);

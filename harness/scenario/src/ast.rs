@@ -7,13 +7,19 @@ pub use pmi_wire::Dialect;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A range in a file, as byte offsets into [`SourceFile::text`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// A range in a file, as byte offsets into [`SourceFile::text`]. All spans compare equal, so that the equality of trees ignores positions.
+#[derive(Debug, Clone, Copy, Eq, Default)]
 pub struct Span {
     /// Offset of the first byte.
     pub start: usize,
     /// Offset after the last byte.
     pub end: usize,
+}
+
+impl PartialEq for Span {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// The text of a scenario or fragment file. Empty for a tree that was not parsed from a file.
@@ -41,7 +47,7 @@ impl SourceFile {
 }
 
 /// A part of the tree with its position in the file.
-#[derive(Debug, Clone, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spanned<T> {
     /// The part of the tree.
     pub value: T,
@@ -113,6 +119,38 @@ pub enum CommentKind {
         /// Offset at which the head line or statement begins.
         line: usize,
     },
+}
+
+impl PartialEq for Scenario {
+    fn eq(&self, other: &Self) -> bool {
+        let Self {
+            name,
+            heading: _,
+            requires,
+            needs,
+            tests,
+            dialect,
+            other_dialects,
+            ranks,
+            nodes,
+            is_free,
+            server_setup,
+            parameters,
+            each,
+            dialect_words,
+            rows,
+            body,
+            comments: _,
+            source: _,
+        } = self;
+        *name == other.name
+            && self.summary() == other.summary()
+            && (requires, needs, tests) == (&other.requires, &other.needs, &other.tests)
+            && (dialect, other_dialects) == (&other.dialect, &other.other_dialects)
+            && (ranks, nodes, is_free) == (&other.ranks, &other.nodes, &other.is_free)
+            && (server_setup, parameters, each) == (&other.server_setup, &other.parameters, &other.each)
+            && (dialect_words, rows, body) == (&other.dialect_words, &other.rows, &other.body)
+    }
 }
 
 impl Scenario {
@@ -317,7 +355,7 @@ impl Capability {
 }
 
 /// A statement of the body.
-#[derive(Debug, Clone, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Statement {
     /// `use NAME` or `use NAME(PARAMETER=TEXT, ...)`: includes the steps of a fragment.
     Use {
@@ -373,7 +411,7 @@ impl Statement {
 }
 
 /// A line of the body that describes an action, with its continuation lines.
-#[derive(Debug, Clone, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The processes that the step is about.
     pub target: StepTarget,
@@ -437,16 +475,16 @@ pub enum Role {
 }
 
 impl ImplementationKind {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Client => "client",
-            Self::Library => "library",
-        }
-    }
+    /// All kinds, with their words in the language.
+    pub(super) const NAMES: [(&'static str, Self); 3] =
+        [("server", Self::Server), ("client", Self::Client), ("library", Self::Library)];
 
     pub(super) fn from_word(word: &str) -> Option<Self> {
-        [Self::Server, Self::Client, Self::Library].into_iter().find(|kind| kind.word() == word)
+        Self::NAMES.into_iter().find(|(name, _)| *name == word).map(|(_, kind)| kind)
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        Self::NAMES[self as usize].0
     }
 }
 
@@ -560,7 +598,7 @@ impl Encoding {
 }
 
 /// An outcome of `<one of>`.
-#[derive(Debug, Clone, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alternative {
     /// The verdict on the outcome.
     pub grade: Grade,
@@ -587,13 +625,12 @@ pub enum Grade {
 }
 
 impl Grade {
+    /// All verdicts, with their words in the language.
+    pub(super) const NAMES: [(&'static str, Self); 4] =
+        [("pass", Self::Pass), ("note", Self::Note), ("warn", Self::Warn), ("fail", Self::Fail)];
+
     pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Note => "note",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        }
+        Self::NAMES[self as usize].0
     }
 }
 
@@ -670,7 +707,7 @@ pub enum Arg {
 }
 
 /// Text that may contain variables, calculations and matchers.
-#[derive(Debug, Clone, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Template {
     /// The pieces, in order.
     pub pieces: Vec<Piece>,

@@ -9,7 +9,6 @@ mod check;
 mod client;
 mod construct;
 mod diag;
-mod equal;
 mod expr;
 mod layout;
 pub mod names;

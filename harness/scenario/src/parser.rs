@@ -1,5 +1,7 @@
 //! Parses scenario files line by line. All mistakes in a file are reported at once; lines with mistakes are skipped.
 
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use pmi_wire::UnknownDialect;
@@ -20,8 +22,8 @@ const MAX_REPEAT_DEPTH: usize = 8;
 const MAX_RANKS: u32 = 65_536;
 const MAX_NODES: u32 = 4_096;
 
-const PARTIES: &[&str] = &["server", "client", "library"];
-const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
+const ARGUMENT_HELP: &str =
+    "an argument is `\"text\"`, a number or expression, `NULL`, `&name` or `&name[SIZE]`";
 const PROCESS_WORDS: &[&str] = &[
     "starts",
     "has",
@@ -90,6 +92,21 @@ impl<'a> Parser<'a> {
 
     fn text_at(&self, span: Span) -> &'a str {
         span.of(self.text)
+    }
+
+    /// Returns the text of a span together with the span.
+    fn spanned(&self, span: Span) -> Spanned<String> {
+        Spanned { value: self.text_at(span).to_owned(), span }
+    }
+
+    /// Finds a word in a table. Reports a word that is missing from the table, as an unknown `what`.
+    fn known<T: Copy>(&mut self, span: Span, word: &str, what: &str, table: &[(&str, T)]) -> Option<T> {
+        let found = table.iter().find(|(known, _)| *known == word).map(|(_, value)| *value);
+        if found.is_none() {
+            let words: Vec<&str> = table.iter().map(|(known, _)| *known).collect();
+            self.sink.error(span, format!("unknown {what} `{word}`")).suggest(word, &words);
+        }
+        found
     }
 
     /// Converts a span within the line `line` into a span of the file.
@@ -222,31 +239,22 @@ impl<'a> Parser<'a> {
         match keyword {
             "requires" => {
                 for span in words {
-                    self.requirement(span);
+                    let id = self.id(span);
+                    self.scenario.requires.extend(id);
                 }
             }
             "needs" => {
                 for span in words {
-                    let word = self.text_at(span);
-                    let Some((_, value)) = Capability::NAMES.into_iter().find(|(name, _)| *name == word)
-                    else {
-                        let words = Capability::NAMES.map(|(name, _)| name);
-                        self.sink.error(span, format!("unknown need `{word}`")).suggest(word, &words);
-                        continue;
-                    };
-                    self.scenario.needs.push(Spanned { value, span });
+                    let need = self.known(span, self.text_at(span), "need", &Capability::NAMES);
+                    self.scenario.needs.extend(need.map(|value| Spanned { value, span }));
                 }
             }
             "tests" => {
                 for span in words {
-                    let word = self.text_at(span);
-                    match ImplementationKind::from_word(word) {
-                        Some(tests) => self.scenario.tests = tests,
-                        None => {
-                            self.sink
-                                .error(span, format!("unknown implementation under test `{word}`"))
-                                .suggest(word, PARTIES);
-                        }
+                    let what = "implementation under test";
+                    if let Some(kind) = self.known(span, self.text_at(span), what, &ImplementationKind::NAMES)
+                    {
+                        self.scenario.tests = kind;
                     }
                 }
             }
@@ -260,16 +268,12 @@ impl<'a> Parser<'a> {
                 }
             }
             "vary" => {
-                self.scenario.server_setup.variations.extend(
-                    words.into_iter().map(|span| Spanned { value: span.of(self.text).to_owned(), span }),
-                )
+                let names = words.into_iter().map(|span| self.spanned(span)).collect::<Vec<_>>();
+                self.scenario.server_setup.variations.extend(names);
             }
             "fault" => self.fault(line, argument, &words),
             "serve" => words.into_iter().for_each(|span| self.setting(span)),
-            "launch" => {
-                let value = self.text_at(argument).to_owned();
-                self.scenario.server_setup.launch = Some(Spanned { value, span: argument });
-            }
+            "launch" => self.scenario.server_setup.launch = Some(self.spanned(argument)),
             "takes" => words.into_iter().for_each(|span| self.parameter(span)),
             "each" => self.each(line, &words),
             "in" => self.dialect_words(argument),
@@ -299,24 +303,17 @@ impl<'a> Parser<'a> {
         if words.len() > 1 || self.scenario.server_setup.fault.is_some() {
             self.sink.error(line, "a second fault").help("a scenario has at most one fault");
         }
-        let value = self.text_at(argument).to_owned();
-        self.scenario.server_setup.fault = Some(Spanned { value, span: argument });
+        self.scenario.server_setup.fault = Some(self.spanned(argument));
     }
 
     /// Parses `NAME=NUMBER` of a `serve` line.
     fn setting(&mut self, span: Span) {
         let word = self.text_at(span);
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
-        let Some((_, setting)) = Setting::NAMES.iter().find(|(known, _)| *known == name) else {
-            let known = Setting::NAMES.map(|(known, _)| known);
-            self.sink.error(span, format!("unknown server setting `{name}`")).suggest(name, &known);
-            return;
-        };
-        match value.parse() {
-            Ok(n) if value.bytes().all(|b| b.is_ascii_digit()) => {
-                self.scenario.server_setup.settings.push((Spanned { value: *setting, span }, n));
-            }
-            _ => drop(self.sink.error(span, format!("write `{name}=NUMBER`"))),
+        let Some(setting) = self.known(span, name, "server setting", &Setting::NAMES) else { return };
+        match number_in(value, 0..=u32::MAX) {
+            Some(n) => self.scenario.server_setup.settings.push((Spanned { value: setting, span }, n)),
+            None => drop(self.sink.error(span, format!("write `{name}=NUMBER`"))),
         }
     }
 
@@ -333,20 +330,18 @@ impl<'a> Parser<'a> {
 
     /// Parses `TABLE but NAME ...` of an `each` line.
     fn each(&mut self, line: Span, words: &[Span]) {
-        let named = |span: &Span| Spanned { value: span.of(self.text).to_owned(), span: *span };
-        let is_but = |span: &Span| span.of(self.text) == "but";
-        match words {
-            [table] => self.scenario.each = Some(Each { table: named(table), except: Vec::new() }),
-            [table, but, names @ ..] if is_but(but) => {
-                self.scenario.each =
-                    Some(Each { table: named(table), except: names.iter().map(named).collect() });
-            }
+        let (table, except) = match words {
+            [table] => (table, &[][..]),
+            [table, but, names @ ..] if self.text_at(*but) == "but" => (table, names),
             _ => {
                 self.sink
                     .error(line, "`each` needs a table")
                     .help("write `each request`, `each TABLE` or `each TABLE but NAME ...`");
+                return;
             }
-        }
+        };
+        let except = except.iter().map(|name| self.spanned(*name)).collect();
+        self.scenario.each = Some(Each { table: self.spanned(*table), except });
     }
 
     fn dialect(&mut self, span: Span) -> Option<Dialect> {
@@ -365,10 +360,8 @@ impl<'a> Parser<'a> {
     fn dialect_words(&mut self, argument: Span) {
         let (name, values) = self.first_word(argument);
         if let Some(dialect) = self.dialect(name) {
-            let name = Spanned { value: self.text_at(name).to_owned(), span: name };
-            let mut words = TableRow { name, values: Vec::new() };
-            self.outs(values, template::read_message, &mut words.values);
-            self.scenario.dialect_words.push((dialect, words));
+            let values = self.outs(values, template::read_message);
+            self.scenario.dialect_words.push((dialect, TableRow { name: self.spanned(name), values }));
         }
     }
 
@@ -383,33 +376,39 @@ impl<'a> Parser<'a> {
             );
             return;
         }
-        let mut row = TableRow { name: Spanned { value: word.to_owned(), span: name }, values: Vec::new() };
-        self.outs(values, template::read_message, &mut row.values);
-        self.scenario.rows.push(row);
+        let values = self.outs(values, template::read_message);
+        self.scenario.rows.push(TableRow { name: self.spanned(name), values });
     }
 
     /// Parses a name without `$`.
     fn bare_name(&mut self, span: Span) -> Option<Spanned<String>> {
-        let word = self.text_at(span);
-        if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
+        self.checked_name(span, self.text_at(span), "invalid name")
+    }
+
+    /// Parses a name that is written as `$name`.
+    fn name(&mut self, span: Span) -> Option<Spanned<String>> {
+        self.checked_name(
+            span,
+            self.text_at(span).strip_prefix('$').unwrap_or_default(),
+            "expected a `$name`",
+        )
+    }
+
+    fn checked_name(&mut self, span: Span, name: &str, message: &str) -> Option<Spanned<String>> {
+        if !is_name(name) {
             self.sink
-                .error(span, "invalid name")
+                .error(span, message)
                 .help("names consist of letters, digits and `_`, and do not begin with a digit");
             return None;
         }
-        Some(Spanned { value: word.to_owned(), span })
-    }
-
-    fn requirement(&mut self, span: Span) {
-        let id = self.id(span);
-        self.scenario.requires.extend(id);
+        Some(Spanned { value: name.to_owned(), span })
     }
 
     /// Parses the id of a requirement, or `$name` for an id that a row provides.
     fn id(&mut self, span: Span) -> Option<Spanned<String>> {
         let id = self.text_at(span);
         if id.starts_with('$') {
-            return self.name(span).map(|_| Spanned { value: id.to_owned(), span });
+            return self.name(span).map(|_| self.spanned(span));
         }
         if id.is_empty()
             || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b))
@@ -419,7 +418,7 @@ impl<'a> Parser<'a> {
                 .help("ids are lower case, such as `rfc13.put.visible-after-barrier`");
             return None;
         }
-        Some(Spanned { value: id.to_owned(), span })
+        Some(self.spanned(span))
     }
 
     fn head_number(&mut self, keyword: &'static str, line: Span, argument: Span, max: u32) -> Option<u32> {
@@ -431,13 +430,11 @@ impl<'a> Parser<'a> {
         if text.is_empty() {
             return None;
         }
-        match text.parse() {
-            Ok(n) if (1..=max).contains(&n) && text.bytes().all(|b| b.is_ascii_digit()) => Some(n),
-            _ => {
-                self.sink.error(argument, format!("`{keyword}` takes a number from 1 to {max}"));
-                None
-            }
+        let number = number_in(text, 1..=max);
+        if number.is_none() {
+            self.sink.error(argument, format!("`{keyword}` takes a number from 1 to {max}"));
         }
+        number
     }
 
     fn use_(&mut self, line: Span, argument: Span) {
@@ -459,7 +456,7 @@ impl<'a> Parser<'a> {
                 .help("a fragment name consists of letters, digits, `-`, `_`, `.` and `/`; omit the `.pmi`");
             return;
         }
-        let name = Spanned { value: name.to_owned(), span };
+        let name = self.spanned(span);
         let mut with = Vec::new();
         if end < content.len() {
             let Some(inner) = content[end + 1..].strip_suffix(')') else {
@@ -484,19 +481,6 @@ impl<'a> Parser<'a> {
             }
         }
         self.push(Statement::Use { name, with });
-    }
-
-    /// Parses a name that is written as `$name`.
-    fn name(&mut self, span: Span) -> Option<Spanned<String>> {
-        let word = self.text_at(span);
-        let name = word.strip_prefix('$').unwrap_or_default();
-        if !name.starts_with(expr::is_name_start) || !name.chars().all(expr::is_name_char) {
-            self.sink
-                .error(span, "expected a `$name`")
-                .help("names consist of letters, digits and `_`, and do not begin with a digit");
-            return None;
-        }
-        Some(Spanned { value: name.to_owned(), span })
     }
 
     fn let_(&mut self, line: Span, argument: Span) {
@@ -524,26 +508,15 @@ impl<'a> Parser<'a> {
             None => (layout::trimmed(content, 0), None),
         };
         let count = Self::within(argument, count);
-        let count = match expr::expr(self.text_at(count), count.start) {
-            Ok(count) => count,
-            Err(wrong) => {
-                let start = count.start + wrong.at;
-                self.sink
-                    .error(Span { start, end: (start + 1).min(count.end).max(start) }, wrong.message)
-                    .help("write `repeat COUNT as $name`");
-                Expr::Number(1)
-            }
-        };
+        let count = self.number(count, "write `repeat COUNT as $name`").unwrap_or(Expr::Number(1));
         let statement = Statement::Repeat { count, var, body: Vec::new(), span: line, end: line };
         self.begin("repeat", line, statement);
     }
 
     /// Parses `only NAME ...`. The names are those of rows or dialects.
     fn only(&mut self, line: Span, argument: Span) {
-        let words =
-            layout::words(self.text_at(argument)).into_iter().map(|word| Self::within(argument, word));
-        let names: Vec<_> =
-            words.map(|span| Spanned { value: self.text_at(span).to_owned(), span }).collect();
+        let words = layout::words(self.text_at(argument)).into_iter();
+        let names: Vec<_> = words.map(|word| self.spanned(Self::within(argument, word))).collect();
         let is_row = |name: &str| self.scenario.rows.iter().any(|row| row.name.value == name);
         let is_dialect =
             |name: &str| name.parse().is_ok_and(|d: Dialect| self.scenario.dialects().any(|own| own == d));
@@ -829,16 +802,7 @@ impl<'a> Parser<'a> {
             return None;
         }
         let action = self.message(Actor::Implementation, rest, more);
-        let grade = match word {
-            "pass" => Grade::Pass,
-            "note" => Grade::Note,
-            "warn" => Grade::Warn,
-            "fail" => Grade::Fail,
-            _ => {
-                self.sink.error(grade, format!("unknown verdict `{word}`")).suggest(word, GRADES);
-                return None;
-            }
-        };
+        let grade = self.known(grade, word, "verdict", &Grade::NAMES)?;
         let end = more.last().map_or(line.end, |last| last.end);
         Some(Alternative { grade, cites, action: action?, span: Span { start: line.start, end } })
     }
@@ -934,14 +898,11 @@ impl<'a> Parser<'a> {
     }
 
     fn byte(&mut self, span: Span, min: u8, max: u8) -> Option<u8> {
-        let text = self.text_at(span);
-        match text.parse::<u8>() {
-            Ok(n) if (min..=max).contains(&n) && text.bytes().all(|b| b.is_ascii_digit()) => Some(n),
-            _ => {
-                self.sink.error(span, format!("expected a number from {min} to {max}"));
-                None
-            }
+        let number = number_in(self.text_at(span), min..=max);
+        if number.is_none() {
+            self.sink.error(span, format!("expected a number from {min} to {max}"));
         }
+        number
     }
 
     fn env(&mut self, rest: Span, argument: Span) -> Option<ProcessAction> {
@@ -955,12 +916,11 @@ impl<'a> Parser<'a> {
         let name = Span { start: argument.start, end: argument.start + equals };
         let value = Span { start: name.end + 1, end: argument.end };
         let value = template::read(self.text, value, &mut self.sink);
-        let word = self.text_at(name);
-        if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
+        if !is_name(self.text_at(name)) {
             self.sink.error(name, "invalid name of an environment variable");
             return None;
         }
-        Some(ProcessAction::Env(Spanned { value: word.to_owned(), span: name }, value))
+        Some(ProcessAction::Env(self.spanned(name), value))
     }
 
     // ---- library calls
@@ -977,7 +937,7 @@ impl<'a> Parser<'a> {
                 at = 1 + named.find(|c| !expr::is_name_char(c)).unwrap_or(named.len());
                 let name = Self::within(rest, Span { start: 0, end: at });
                 self.name(name)?;
-                call.function = Some(Spanned { value: self.text_at(name).to_owned(), span: name });
+                call.function = Some(self.spanned(name));
             } else if end == 0 || !content[end..].starts_with('(') {
                 self.sink
                     .error(if end == 0 { rest } else { name }, "expected a call")
@@ -985,7 +945,7 @@ impl<'a> Parser<'a> {
                 return None;
             }
             if call.function.is_none() {
-                call.function = Some(Spanned { value: self.text_at(name).to_owned(), span: name });
+                call.function = Some(self.spanned(name));
                 at = self.args(rest, end + 1, &mut call.args)?;
             }
         }
@@ -1004,8 +964,8 @@ impl<'a> Parser<'a> {
             self.sink.error(after, "`=` without a result").help("write `= PMI_SUCCESS`");
             return None;
         }
-        call.result = Some(Spanned { value: self.text_at(word).to_owned(), span: word });
-        self.outs(outs, template::read, &mut call.outs);
+        call.result = Some(self.spanned(word));
+        call.outs = self.outs(outs, template::read);
         Some(call)
     }
 
@@ -1077,47 +1037,44 @@ impl<'a> Parser<'a> {
         if let Some(out) = text.strip_prefix('&') {
             let end = out.find('[').unwrap_or(out.len());
             let name = Span { start: span.start + 1, end: span.start + 1 + end };
-            let word = &out[..end];
-            if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
+            if !is_name(&out[..end]) {
                 self.sink.error(span, "an output argument is written `&name` or `&name[SIZE]`");
                 return None;
             }
             let size = match out[end..].strip_prefix('[').map(|size| size.strip_suffix(']')) {
                 None => None,
                 Some(Some(size)) => {
-                    Some(self.number(Span { start: name.end + 1, end: name.end + 1 + size.len() })?)
+                    let start = name.end + 1;
+                    Some(self.number(Span { start, end: start + size.len() }, ARGUMENT_HELP)?)
                 }
                 Some(None) => {
                     self.sink.error(span, "a buffer size without a closing `]`");
                     return None;
                 }
             };
-            return Some(Arg::Out(Spanned { value: word.to_owned(), span: name }, size));
+            return Some(Arg::Out(self.spanned(name), size));
         }
-        self.number(span).map(Arg::Number)
+        self.number(span, ARGUMENT_HELP).map(Arg::Number)
     }
 
-    fn number(&mut self, span: Span) -> Option<Expr> {
-        match expr::expr(self.text_at(span), span.start) {
-            Ok(expr) => Some(expr),
-            Err(wrong) => {
-                let start = span.start + wrong.at;
-                self.sink
-                    .error(Span { start, end: (start + 1).min(span.end).max(start) }, wrong.message)
-                    .help(
-                        "an argument is `\"text\"`, a number or expression, `NULL`, `&name` or `&name[SIZE]`",
-                    );
-                None
-            }
-        }
+    /// Parses a number or expression.
+    fn number(&mut self, span: Span, help: &str) -> Option<Expr> {
+        let parsed = expr::expr(self.text_at(span), span.start);
+        let report = |wrong: expr::SyntaxError| {
+            let start = span.start + wrong.at;
+            let span = Span { start, end: (start + 1).min(span.end).max(start) };
+            self.sink.error(span, wrong.message).help(help);
+        };
+        parsed.map_err(report).ok()
     }
 
+    /// Parses `NAME=TEXT ...`.
     fn outs(
         &mut self,
         span: Span,
         read: fn(&str, Span, &mut DiagnosticSink) -> Template,
-        outs: &mut Vec<(Spanned<String>, Template)>,
-    ) {
+    ) -> Vec<(Spanned<String>, Template)> {
+        let mut outs = Vec::new();
         let content = self.text_at(span);
         let mut at = layout::skip_blanks(content, 0);
         while at < content.len() {
@@ -1143,5 +1100,17 @@ impl<'a> Parser<'a> {
             let value = read(self.text, value, &mut self.sink);
             outs.extend(name.map(|name| (name, value)));
         }
+        outs
     }
+}
+
+/// Returns whether a word is a name: letters, digits and `_`, with no digit at the beginning.
+fn is_name(word: &str) -> bool {
+    word.starts_with(expr::is_name_start) && word.chars().all(expr::is_name_char)
+}
+
+/// Returns the number that a text of digits states, if it is in the range.
+fn number_in<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>) -> Option<T> {
+    let is_number = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|number| is_number && range.contains(number))
 }

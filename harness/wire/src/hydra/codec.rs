@@ -1,43 +1,35 @@
 //! Decoding of messages from proxies and encoding of messages to proxies, for every family.
 
 use super::family::Family;
+use super::intel;
+use super::mpich::{self, MpichDecoder};
 use super::record::{CodecError, FrameAddress, ReceivedFrame};
+use super::unread::Unread;
 use super::vector::GroupLaunch;
-use super::{intel, mpich};
 
 /// Decodes the messages from a single proxy.
 #[derive(Debug)]
-pub struct Decoder(DecoderKind);
-
-#[derive(Debug)]
-enum DecoderKind {
-    Mpich(mpich::MpichDecoder),
-    Intel(intel::IntelDecoder),
+pub struct Decoder {
+    unread: Unread,
+    /// The decoder of MPICH's protocol; `None` for Intel's protocol, which has no state.
+    mpich: Option<MpichDecoder>,
 }
 
 impl Decoder {
     /// Creates a decoder for a proxy that starts `processes` processes.
     pub fn new(family: Family, processes: usize) -> Self {
-        Self(match family {
-            Family::Intel => DecoderKind::Intel(intel::IntelDecoder::default()),
-            _ => DecoderKind::Mpich(mpich::MpichDecoder::new(family, processes)),
-        })
+        let mpich = (family != Family::Intel).then(|| MpichDecoder::new(family, processes));
+        Self { unread: Unread::default(), mpich }
     }
 
     /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
-        match &mut self.0 {
-            DecoderKind::Mpich(decoder) => decoder.push(bytes),
-            DecoderKind::Intel(decoder) => decoder.push(bytes),
-        }
+        self.unread.push(bytes);
     }
 
     /// Returns the bytes of an incomplete record.
     pub fn partial(&self) -> &[u8] {
-        match &self.0 {
-            DecoderKind::Mpich(decoder) => decoder.partial(),
-            DecoderKind::Intel(decoder) => decoder.partial(),
-        }
+        self.unread.rest()
     }
 
     /// Returns the next complete record.
@@ -50,9 +42,9 @@ impl Decoder {
         reason = "next() returns errors, and may return a message after None"
     )]
     pub fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
-        match &mut self.0 {
-            DecoderKind::Mpich(decoder) => decoder.next(),
-            DecoderKind::Intel(decoder) => decoder.next(),
+        match &mut self.mpich {
+            Some(decoder) => decoder.next(&mut self.unread),
+            None => intel::next(&mut self.unread),
         }
     }
 }

@@ -9,11 +9,6 @@ use super::vector::GroupLaunch;
 
 const HEAD: usize = 20;
 
-#[derive(Debug, Default)]
-pub(super) struct IntelDecoder {
-    unread: Unread,
-}
-
 fn int(bytes: &[u8], at: usize) -> i32 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |four| i32::from_ne_bytes(*four))
 }
@@ -58,55 +53,46 @@ fn string(text: &[u8]) -> Vec<u8> {
     [text, b"\0"].concat()
 }
 
-impl IntelDecoder {
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.unread.push(bytes);
+/// Returns the next complete record.
+pub(super) fn next(unread: &mut Unread) -> Result<Option<ReceivedFrame>, CodecError> {
+    let rest = unread.rest();
+    if rest.len() < HEAD {
+        return Ok(None);
     }
-
-    pub(super) fn partial(&self) -> &[u8] {
-        self.unread.rest()
-    }
-
-    pub(super) fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
-        let rest = self.unread.rest();
-        if rest.len() < HEAD {
-            return Ok(None);
-        }
-        let (kind, length) = (int(rest, 0), int(rest, 4));
-        let numbers = [int(rest, 8), int(rest, 12), int(rest, 16)];
-        let wrong = CodecError::Length { command: kind, length };
-        let size = match kind {
-            // This command has no body, regardless of its length field.
-            16 => 0,
-            17..=27 => usize::try_from(length).ok().filter(|n| *n <= BODY_MAX).ok_or(wrong.clone())?,
-            _ => return Err(CodecError::Command(kind)),
-        };
-        let Some(body) = rest.get(HEAD..HEAD + size) else { return Ok(None) };
-        let text = body.strip_suffix(b"\0").unwrap_or(body);
-        let request = |route, parts: &[&[u8]]| ProxyMessage::Request { route, text: parts.concat() };
-        let what = match kind {
-            16 => request(0, &[b"cmd=barrier_in"]),
-            17 | 18 => ProxyMessage::Output { stderr: kind == 18, bytes: body.to_vec() },
-            19 => ProxyMessage::Puts(pairs(body, numbers[1]).ok_or(wrong)?),
-            20 => ProxyMessage::Pids(ints(&body[..body.len() / 2])),
-            21 => ProxyMessage::Ended(
-                ints(&body[..body.len() / 2]).into_iter().map(|code| (code & 0xff) << 8).collect(),
-            ),
-            22 => ProxyMessage::Request { route: numbers[1], text: spawn(text) },
-            23 => match read_list(body).as_deref() {
-                Some([service, port]) => {
-                    request(numbers[2], &[b"cmd=publish_name service=", service, b" port=", port])
-                }
-                _ => return Err(wrong),
-            },
-            24 => request(numbers[2], &[b"cmd=unpublish_name service=", text]),
-            25 => request(numbers[2], &[b"cmd=lookup_name service=", text]),
-            27 => request(0, &[b"cmd=abort exitcode=", numbers[0].to_string().as_bytes()]),
-            _ => return Err(CodecError::Command(kind)),
-        };
-        self.unread.read(HEAD + size);
-        Ok(Some(ReceivedFrame { group: None, message: what }))
-    }
+    let (kind, length) = (int(rest, 0), int(rest, 4));
+    let numbers = [int(rest, 8), int(rest, 12), int(rest, 16)];
+    let wrong = CodecError::Length { command: kind, length };
+    let size = match kind {
+        // This command has no body, regardless of its length field.
+        16 => 0,
+        17..=27 => usize::try_from(length).ok().filter(|n| *n <= BODY_MAX).ok_or(wrong.clone())?,
+        _ => return Err(CodecError::Command(kind)),
+    };
+    let Some(body) = rest.get(HEAD..HEAD + size) else { return Ok(None) };
+    let text = body.strip_suffix(b"\0").unwrap_or(body);
+    let request = |route, parts: &[&[u8]]| ProxyMessage::Request { route, text: parts.concat() };
+    let what = match kind {
+        16 => request(0, &[b"cmd=barrier_in"]),
+        17 | 18 => ProxyMessage::Output { stderr: kind == 18, bytes: body.to_vec() },
+        19 => ProxyMessage::Puts(pairs(body, numbers[1]).ok_or(wrong)?),
+        20 => ProxyMessage::Pids(ints(&body[..body.len() / 2])),
+        21 => ProxyMessage::Ended(
+            ints(&body[..body.len() / 2]).into_iter().map(|code| (code & 0xff) << 8).collect(),
+        ),
+        22 => ProxyMessage::Request { route: numbers[1], text: spawn(text) },
+        23 => match read_list(body).as_deref() {
+            Some([service, port]) => {
+                request(numbers[2], &[b"cmd=publish_name service=", service, b" port=", port])
+            }
+            _ => return Err(wrong),
+        },
+        24 => request(numbers[2], &[b"cmd=unpublish_name service=", text]),
+        25 => request(numbers[2], &[b"cmd=lookup_name service=", text]),
+        27 => request(0, &[b"cmd=abort exitcode=", numbers[0].to_string().as_bytes()]),
+        _ => return Err(CodecError::Command(kind)),
+    };
+    unread.read(HEAD + size);
+    Ok(Some(ReceivedFrame { group: None, message: what }))
 }
 
 /// Returns a spawn request as its client wrote it. Restores the first and last line of each program's block, which the proxy may leave out.
@@ -177,19 +163,19 @@ mod tests {
 
     #[test]
     fn decodes_requests_byte_by_byte() {
-        let mut decoder = IntelDecoder::default();
+        let mut unread = Unread::default();
         let mut barrier = frame(16, [0; 3], b"");
         barrier[4] = 99;
         let mut publish = frame(23, [0, 0, 7], &list(&[b"svc".to_vec(), b"p=1".to_vec()]));
         publish.extend(frame(27, [5, 0, 0], b""));
         publish.extend(frame(21, [0; 3], &[3_i32, 0, 0, 0].map(i32::to_ne_bytes).concat()));
-        let up = |decoder: &mut IntelDecoder| decoder.next().unwrap().map(|r| r.message);
+        let up = |unread: &mut Unread| next(unread).unwrap().map(|r| r.message);
         for byte in barrier.iter().chain(&publish) {
-            decoder.push(&[*byte]);
-            if decoder.partial().len() < HEAD {
-                assert_eq!(decoder.next(), Ok(None));
+            unread.push(&[*byte]);
+            if unread.rest().len() < HEAD {
+                assert_eq!(next(&mut unread), Ok(None));
             }
-            if let Some(ProxyMessage::Request { route, text }) = up(&mut decoder) {
+            if let Some(ProxyMessage::Request { route, text }) = up(&mut unread) {
                 let expected: (i32, &[u8]) = match &text[4..7] {
                     b"bar" => (0, b"cmd=barrier_in"),
                     b"pub" => (7, b"cmd=publish_name service=svc port=p=1"),
@@ -198,7 +184,7 @@ mod tests {
                 assert_eq!((route, &text[..]), expected);
             }
         }
-        assert_eq!(decoder.partial(), b"");
+        assert_eq!(unread.rest(), b"");
     }
 
     #[test]
@@ -206,13 +192,13 @@ mod tests {
         let some = vec![(b"k".to_vec(), b"v 1".to_vec()), (b"k2".to_vec(), Vec::new())];
         let mut bytes = cache(0, &some);
         bytes[0] = 19;
-        let mut decoder = IntelDecoder::default();
-        decoder.push(&bytes);
-        assert_eq!(decoder.next().unwrap().unwrap().message, ProxyMessage::Puts(some));
+        let mut unread = Unread::default();
+        unread.push(&bytes);
+        assert_eq!(next(&mut unread).unwrap().unwrap().message, ProxyMessage::Puts(some));
         for (kind, body) in [(19, &b"\xff\xff\xff\x7f"[..]), (23, b"\xff\xff\xff\xff"), (3, b"")] {
-            let mut decoder = IntelDecoder::default();
-            decoder.push(&frame(kind, [0, i32::MAX, 0], body));
-            assert!(decoder.next().is_err());
+            let mut unread = Unread::default();
+            unread.push(&frame(kind, [0, i32::MAX, 0], body));
+            assert!(next(&mut unread).is_err());
         }
     }
 }

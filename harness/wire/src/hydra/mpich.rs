@@ -31,7 +31,6 @@ pub(super) struct MpichDecoder {
     /// Number of processes that the proxy starts. Wide headers do not contain the length of per-process lists.
     processes: usize,
     begun: bool,
-    unread: Unread,
 }
 
 fn int(bytes: &[u8]) -> i32 {
@@ -45,22 +44,14 @@ fn ints(bytes: &[u8]) -> Vec<i32> {
 impl MpichDecoder {
     pub(super) fn new(family: Family, processes: usize) -> Self {
         let (init, header) = (family.init(), family.header());
-        Self { init, header, processes, begun: false, unread: Unread::default() }
+        Self { init, header, processes, begun: false }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.unread.push(bytes);
-    }
-
-    pub(super) fn partial(&self) -> &[u8] {
-        self.unread.rest()
-    }
-
-    pub(super) fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
+    pub(super) fn next(&mut self, unread: &mut Unread) -> Result<Option<ReceivedFrame>, CodecError> {
         if !self.begun {
-            return self.init();
+            return self.init(unread);
         }
-        let rest = self.unread.rest();
+        let rest = unread.rest();
         let head = match self.header {
             Header::Wide => 32,
             Header::Grouped => 24,
@@ -92,12 +83,12 @@ impl MpichDecoder {
             8 | 9 => ProxyMessage::Output { stderr: command == 9, bytes: body.to_vec() },
             _ => ProxyMessage::Terminated,
         };
-        self.unread.read(head + length);
+        unread.read(head + length);
         Ok(Some(ReceivedFrame { group, message: what }))
     }
 
-    fn init(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
-        let seen = self.unread.rest();
+    fn init(&mut self, unread: &mut Unread) -> Result<Option<ReceivedFrame>, CodecError> {
+        let seen = unread.rest();
         let wrong =
             || CodecError::Init { expected: self.init.len(), seen: seen[..seen.len().min(64)].to_vec() };
         if seen.len() < 4 {
@@ -114,7 +105,7 @@ impl MpichDecoder {
         let numbers = ints(if tagged { &seen[4..] } else { seen });
         let group = (self.init == ProxyInit::TaggedGroupId).then(|| numbers[0]);
         let proxy = *numbers.last().unwrap_or(&0);
-        self.unread.read(self.init.len());
+        unread.read(self.init.len());
         self.begun = true;
         Ok(Some(ReceivedFrame { group, message: ProxyMessage::Init { proxy } }))
     }

@@ -1366,6 +1366,36 @@ mod tests {
         assert_eq!(found(1), ["rfc13.env.pmi-rank"]);
     }
 
+    #[rstest]
+    #[case::publish("cmd=publish_name service=s port=p", "cmd=publish_result rc=-1", &[], true)]
+    #[case::unpublish("cmd=unpublish_name service=s", "cmd=unpublish_result rc=-1", &[], true)]
+    #[case::put(PUT, REFUSED_PUT, &[], true)]
+    #[case::later_put_of_another_key(PUT, REFUSED_PUT, &["0 > cmd=put kvsname=k key=b value=v", ACCEPTED_PUT], true)]
+    #[case::same_put_repeated(PUT, REFUSED_PUT, &[PUT_AGAIN, ACCEPTED_PUT], false)]
+    #[case::universe_has_a_default("cmd=get_universe_size", "cmd=universe_size rc=-1", &[], false)]
+    fn notes_ignored_refusal(
+        #[case] request: &str,
+        #[case] response: &str,
+        #[case] later: &[&str],
+        #[case] is_noted: bool,
+    ) {
+        let mut kinds = vec![started(P, &[("PMI_FD", "5"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")])];
+        kinds.extend(events(&INITS[0]));
+        kinds.extend([event(&format!("0 > {request}")), EventKind::SituationReached { proc: P }]);
+        kinds.push(event(&format!("0 < {response}")));
+        kinds.extend(events(later));
+        kinds.extend(events(&["0 > cmd=finalize", "0 < cmd=finalize_ack rc=0", "0 leaves", "0 exits 0"]));
+        let findings = outcome(PartyKind::Client, kinds).findings;
+        let notes = findings.iter().filter(|f| f.requirement == ids::DE_FACTO_CLIENT_REPORTS_FAILURE);
+        let severities: Vec<_> = notes.map(|note| note.max_severity).collect();
+        assert_eq!(severities, vec![Some(Severity::Note); usize::from(is_noted)], "{findings:?}");
+    }
+
+    const PUT: &str = "cmd=put kvsname=k key=a value=v";
+    const PUT_AGAIN: &str = "0 > cmd=put kvsname=k key=a value=v";
+    const REFUSED_PUT: &str = "cmd=put_result rc=-1";
+    const ACCEPTED_PUT: &str = "0 < cmd=put_result rc=0";
+
     /// A server starts a separate group of one process for each of the two programs.
     #[test]
     fn split_group_is_judged_by_the_requested_size() {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use pmi_scenario::ast::ExitPattern;
 use pmi_scenario::requirement::Severity;
+use pmi_wire::pmi2::{KEY_MAX, is_key};
 use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, ResponseOutcome};
 
 use crate::builtin_requirements::NO_HANG;
@@ -104,14 +105,14 @@ struct ProcessState {
     last_thread: Option<Vec<u8>>,
     /// The key of the process's last request, if that request is a get.
     gets: Option<Vec<u8>>,
-    /// The last scripted response that was unusable although the process needed the result. `None` if a request of the same kind succeeded
-    /// later.
+    /// The last scripted response that was unusable although the process needed the result. `None` if the same request
+    /// succeeded later.
     unusable: Option<UnusableResponse>,
     /// The rank in PMI_RANK.
     rank: Option<i64>,
     /// The rank in fullinit, if it differs from the rank in PMI_RANK.
     wrong_rank: Option<i64>,
-    /// The first key in a PMI-2 request that contains a space or an equals sign.
+    /// The first key in a PMI-2 request that the draft does not allow.
     odd_key: Option<Vec<u8>>,
     /// The operation of the process's last request; `None` once the server has sent a message.
     pending_operation: Option<Operation>,
@@ -202,7 +203,7 @@ impl ProcessState {
         self.last_request = command.escape_ascii().to_string();
         let is_pair = matches!(operation, Some(Operation::Get | Operation::Put));
         let key = message.field("key").filter(|_| is_pair).map(Cow::into_owned);
-        let is_odd = |key: &&Vec<u8>| key.iter().any(|b| b" =".contains(b));
+        let is_odd = |key: &&Vec<u8>| !is_key(key);
         if let Some(key) = key.as_ref().filter(is_odd).filter(|_| message.framing == Framing::Frames) {
             self.odd_key.get_or_insert_with(|| key.clone());
         }
@@ -223,11 +224,15 @@ impl ProcessState {
         }
     }
 
-    /// Stores a response if the process cannot use it and the scenario scripts it. Removes the stored response once a request of the same
-    /// kind succeeds.
+    /// Stores a response if the process cannot use it and the scenario scripts it. Removes the stored response once the same request
+    /// succeeds.
     fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary, is_requested: bool) {
-        use Operation::{Barrier, Finalize, Get, Kvsname, Put};
-        let Some(operation @ (Kvsname | Put | Get | Barrier | Finalize)) = self.last_operation else {
+        use Operation::{Abort, Appnum, Get, Init, Kvsname, Maxes, Universe};
+        // A client has defaults for limits and attributes, and versions have requirements of their own.
+        let Some(operation) = self
+            .last_operation
+            .filter(|operation| !matches!(operation, Init | Maxes | Universe | Appnum | Abort))
+        else {
             return;
         };
         let other_thread = message.field("thrid").is_some_and(|thread| {
@@ -242,7 +247,8 @@ impl ProcessState {
         if !is_usable && is_requested && self.scripted_operation == Some(operation) {
             let (key, exchange) = (self.gets.clone(), exchange.clone());
             self.unusable = Some(UnusableResponse { operation, key, exchange });
-        } else if is_usable && self.unusable.as_ref().is_some_and(|response| response.operation == operation)
+        } else if is_usable
+            && self.unusable.as_ref().is_some_and(|response| response.exchange.request == exchange.request)
         {
             self.unusable = None;
         }
@@ -289,8 +295,8 @@ impl ProcessState {
         }
     }
 
-    /// Returns these violations: a rank that differs from PMI_RANK, and a key that PMI-2 does not allow. Each item
-    /// consists of the requirement, the maximum severity, the expected behaviour and the observed behaviour.
+    /// Returns these violations: a rank that differs from PMI_RANK, and a key that the draft of PMI-2 does not allow. Each item consists of
+    /// the requirement, the maximum severity, the expected behaviour and the observed behaviour.
     fn odd_requests(&self) -> Vec<(&'static str, Option<Severity>, String, String)> {
         let note = Some(Severity::Note);
         let rank = self.wrong_rank.zip(self.rank).map(|(sent, rank)| {
@@ -298,7 +304,7 @@ impl ProcessState {
             (ids::PMI2_COMMON_REQUEST_COMPLETE, None, expected, format!("pmirank={sent}"))
         });
         let key = self.odd_key.as_ref().map(|key| {
-            let expected = "letters, digits, hyphens and underscores".to_owned();
+            let expected = format!("1 to {KEY_MAX} letters, digits, hyphens and underscores");
             (ids::PMI2_DRAFT_KEY, note, expected, format!("the key {}", quote_bytes(key)))
         });
         [rank, key].into_iter().flatten().collect()

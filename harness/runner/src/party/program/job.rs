@@ -347,8 +347,10 @@ impl<'a> ProgramJob<'a> {
     fn queue_output(&mut self, p: Proc, out: PendingOutput) {
         let delay = self.script.delay();
         let Some(process) = self.processes.get_mut(&p).filter(|process| !process.is_closed()) else { return };
+        // If the end of the connection waited until the process has read a response, the process might send another request first.
+        let may_release = process.has_read || matches!(out, PendingOutput::Close);
         process.pending_output.push_back((Instant::now() + delay, out));
-        if process.pending_output.len() == 1 && process.has_read && delay.is_zero() {
+        if process.pending_output.len() == 1 && may_release && delay.is_zero() {
             self.release(p);
         }
     }
@@ -369,6 +371,7 @@ impl<'a> ProgramJob<'a> {
             }
             PendingOutput::Close => {
                 process.closed_by_runner = true;
+                process.pending_output.retain(|(_, out)| !matches!(out, PendingOutput::Bytes(_)));
                 (EventKind::ClosedByServer { proc }, ServerAction::Close { proc: p, end: false })
             }
             PendingOutput::End | PendingOutput::Kill => {
@@ -378,9 +381,13 @@ impl<'a> ProgramJob<'a> {
                 (EventKind::Ended { proc, ours }, ServerAction::Close { proc: p, end: true })
             }
         };
+        let ends = matches!(process.pending_output.front(), Some((due, PendingOutput::Close)) if *due <= process.released);
         self.record(kind);
         self.actions.push_back(action);
         self.happened();
+        if ends {
+            self.release(p);
+        }
     }
 
     fn flush(&mut self, p: Proc) {

@@ -211,7 +211,7 @@ impl RequirementSet {
         ("mpich-1.2.", Self::Mpich12),
     ];
 
-    /// Returns the set of a requirement.
+    /// Returns the set that a requirement belongs to.
     pub fn of(id: &str) -> Self {
         Self::PREFIXES.iter().find(|(prefix, _)| id.starts_with(prefix)).map_or(Self::Other, |(_, set)| *set)
     }

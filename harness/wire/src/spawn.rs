@@ -211,7 +211,7 @@ impl SpawnSection {
 pub struct SpawnLimits {
     /// Maximum number of bytes in a request, including newlines.
     pub max_bytes: usize,
-    /// Maximum number of arguments, of preput pairs and of info pairs in a block.
+    /// Maximum number of elements of each kind (arguments, preput pairs, info pairs) in a block.
     pub max_elements: u64,
     /// Maximum number of programs in a request.
     pub max_programs: u64,

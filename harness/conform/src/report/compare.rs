@@ -61,9 +61,9 @@ pub(crate) struct Uncertain {
     pub(crate) scenario: String,
     /// The requirement that is broken in one run only.
     pub(crate) requirement: String,
-    /// Number of attempts in the first run with a finding about this requirement, and number of all attempts.
+    /// Number of attempts in the first run that have a finding about this requirement, and total number of attempts in that run.
     pub(crate) before: (u32, u32),
-    /// Number of attempts in the second run with a finding about this requirement, and number of all attempts.
+    /// Number of attempts in the second run that have a finding about this requirement, and total number of attempts in that run.
     pub(crate) after: (u32, u32),
 }
 

@@ -81,7 +81,7 @@ pub(crate) fn values() -> &'static ValueLists {
     &VALUES
 }
 
-/// The words that occur in messages of a framing, in the order of the protocol table.
+/// The words that occur in messages with a given framing. The keys are sorted; the commands are in the order of the protocol table.
 struct FramingWords {
     keys: Vec<&'static str>,
     requests: Vec<&'static str>,

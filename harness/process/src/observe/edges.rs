@@ -56,7 +56,7 @@ impl EdgeMap {
     ///
     /// # Errors
     ///
-    /// Returns an error if the system does not support System V memory, or has no more of it.
+    /// Returns an error if the system does not support System V shared memory, or has none left.
     pub fn new() -> io::Result<Self> {
         #[expect(unsafe_code, reason = "no crate has safe wrappers for System V shared memory")]
         // SAFETY: the call takes only numbers.

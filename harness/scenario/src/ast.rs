@@ -7,19 +7,13 @@ pub use pmi_wire::Dialect;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A range in a file, as byte offsets into [`SourceFile::text`]. All spans compare equal, so that the equality of trees ignores positions.
-#[derive(Debug, Clone, Copy, Eq, Default)]
+/// A range in a file, as byte offsets into [`SourceFile::text`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
     /// Offset of the first byte.
     pub start: usize,
     /// Offset after the last byte.
     pub end: usize,
-}
-
-impl PartialEq for Span {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
 }
 
 /// The text of a scenario or fragment file. Empty for a tree that was not parsed from a file.
@@ -47,7 +41,7 @@ impl SourceFile {
 }
 
 /// A part of the tree with its position in the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct Spanned<T> {
     /// The part of the tree.
     pub value: T,
@@ -119,38 +113,6 @@ pub enum CommentKind {
         /// Offset at which the head line or statement begins.
         line: usize,
     },
-}
-
-impl PartialEq for Scenario {
-    fn eq(&self, other: &Self) -> bool {
-        let Self {
-            name,
-            heading: _,
-            requires,
-            needs,
-            tests,
-            dialect,
-            other_dialects,
-            ranks,
-            nodes,
-            is_free,
-            server_setup,
-            parameters,
-            each,
-            dialect_words,
-            rows,
-            body,
-            comments: _,
-            source: _,
-        } = self;
-        *name == other.name
-            && self.summary() == other.summary()
-            && (requires, needs, tests) == (&other.requires, &other.needs, &other.tests)
-            && (dialect, other_dialects) == (&other.dialect, &other.other_dialects)
-            && (ranks, nodes, is_free) == (&other.ranks, &other.nodes, &other.is_free)
-            && (server_setup, parameters, each) == (&other.server_setup, &other.parameters, &other.each)
-            && (dialect_words, rows, body) == (&other.dialect_words, &other.rows, &other.body)
-    }
 }
 
 impl Scenario {
@@ -355,7 +317,7 @@ impl Capability {
 }
 
 /// A statement of the body.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub enum Statement {
     /// `use NAME` or `use NAME(PARAMETER=TEXT, ...)`: includes the steps of a fragment.
     Use {
@@ -411,7 +373,7 @@ impl Statement {
 }
 
 /// A line of the body that describes an action, with its continuation lines.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct Step {
     /// The processes that the step is about.
     pub target: StepTarget,
@@ -484,7 +446,7 @@ impl ImplementationKind {
     }
 
     pub(super) fn word(self) -> &'static str {
-        Self::NAMES[self as usize].0
+        Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
     }
 }
 
@@ -598,7 +560,7 @@ impl Encoding {
 }
 
 /// An outcome of `<one of>`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct Alternative {
     /// The verdict on the outcome.
     pub grade: Grade,
@@ -630,7 +592,7 @@ impl Grade {
         [("pass", Self::Pass), ("note", Self::Note), ("warn", Self::Warn), ("fail", Self::Fail)];
 
     pub(super) fn word(self) -> &'static str {
-        Self::NAMES[self as usize].0
+        Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
     }
 }
 
@@ -707,7 +669,7 @@ pub enum Arg {
 }
 
 /// Text that may contain variables, calculations and matchers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Eq, Default)]
 pub struct Template {
     /// The pieces, in order.
     pub pieces: Vec<Piece>,

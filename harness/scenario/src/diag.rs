@@ -121,9 +121,7 @@ impl DiagnosticSink {
     /// Returns the diagnostics in the order of the file, without duplicates.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
         self.list.sort_by_key(|d| (d.span.start, d.span.end));
-        self.list.dedup_by(|a, b| {
-            (a.span.start, a.span.end, &a.message) == (b.span.start, b.span.end, &b.message)
-        });
+        self.list.dedup_by(|a, b| a.span == b.span && a.message == b.message);
         self.list
     }
 }

@@ -9,6 +9,7 @@ mod check;
 mod client;
 mod construct;
 mod diag;
+mod equal;
 mod expr;
 mod layout;
 pub mod names;

@@ -347,10 +347,23 @@ impl<'a> ProgramJob<'a> {
     fn queue_output(&mut self, p: Proc, out: PendingOutput) {
         let delay = self.script.delay();
         let Some(process) = self.processes.get_mut(&p).filter(|process| !process.is_closed()) else { return };
-        // If the end of the connection waited until the process has read a response, the process might send another request first.
-        let may_release = process.has_read || matches!(out, PendingOutput::Close);
         process.pending_output.push_back((Instant::now() + delay, out));
-        if process.pending_output.len() == 1 && may_release && delay.is_zero() {
+        if process.pending_output.len() == 1 {
+            self.release_due(p);
+        }
+    }
+
+    /// Delivers the items that are due. Each item waits until the process has read the previous one, except the end of the connection:
+    /// while it waits, the process might send another request.
+    fn release_due(&mut self, p: Proc) {
+        let now = Instant::now();
+        let may_release = |process: &ProgramProcess| {
+            let next = process.pending_output.front();
+            next.is_some_and(|(due, out)| {
+                *due <= now && (process.has_read || matches!(out, PendingOutput::Close))
+            })
+        };
+        while self.processes.get(&p).is_some_and(may_release) {
             self.release(p);
         }
     }
@@ -381,13 +394,9 @@ impl<'a> ProgramJob<'a> {
                 (EventKind::Ended { proc, ours }, ServerAction::Close { proc: p, end: true })
             }
         };
-        let ends = matches!(process.pending_output.front(), Some((due, PendingOutput::Close)) if *due <= process.released);
         self.record(kind);
         self.actions.push_back(action);
         self.happened();
-        if ends {
-            self.release(p);
-        }
     }
 
     fn flush(&mut self, p: Proc) {
@@ -655,13 +664,11 @@ impl Host for ProgramJob<'_> {
         let now = Instant::now();
         let mut next: Option<Duration> = None;
         for p in self.processes.keys().copied().collect::<Vec<_>>() {
-            let Some(process) = self.processes.get(&p) else { continue };
+            let Some(process) = self.processes.get_mut(&p) else { continue };
             let Some((due, _)) = process.pending_output.front() else { continue };
             let wait = due.saturating_duration_since(now);
-            let read = process.has_read || now - process.released > MAX_READ_WAIT || job.has_read_all(p);
-            if wait.is_zero() && read {
-                self.release(p);
-            }
+            process.has_read |= now - process.released > MAX_READ_WAIT || job.has_read_all(p);
+            self.release_due(p);
             next = Some(next.unwrap_or(wait.max(READ_CHECK_INTERVAL)).min(wait.max(READ_CHECK_INTERVAL)));
         }
         if let Some(next) = next {

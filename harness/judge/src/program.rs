@@ -203,8 +203,7 @@ impl ProcessState {
         self.last_request = command.escape_ascii().to_string();
         let is_pair = matches!(operation, Some(Operation::Get | Operation::Put));
         let key = message.field("key").filter(|_| is_pair).map(Cow::into_owned);
-        let is_odd = |key: &&Vec<u8>| !is_key(key);
-        if let Some(key) = key.as_ref().filter(is_odd).filter(|_| message.framing == Framing::Frames) {
+        if let Some(key) = key.as_ref().filter(|key| message.framing == Framing::Frames && !is_key(key)) {
             self.odd_key.get_or_insert_with(|| key.clone());
         }
         if let Some(key) = &key {

@@ -116,10 +116,11 @@ pub(crate) fn make_for(program: &[u8], binary: &Path, folder: &Path) -> io::Resu
 
 fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
-    let path = argv.first().and_then(own_path).ok_or_else(|| wrong("not started through {tap}"))?;
+    let wrong_path = || wrong("not started through the path of {tap}");
+    let path = argv.first().and_then(own_path).ok_or_else(wrong_path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let (Some(place), Some(scratch)) = (folder.file_name().and_then(OsStr::to_str), folder.parent()) else {
-        return Err(wrong("not started through the path of {tap}"));
+        return Err(wrong_path());
     };
     argv.remove(0);
     if let Ok(name) = std::fs::read(folder.join(PROGRAM)) {

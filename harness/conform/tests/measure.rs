@@ -125,6 +125,20 @@ fn reports_phase_that_cannot_be_measured() {
         assert_eq!(status, 3, "{wrong}: {error}");
         assert!(error.contains("start with 2 ranks: ") && error.contains(expected), "{wrong}: {error}");
     }
+    // The results of the other server, and of the phases before the failure, are printed.
+    let (good, faulty) = (
+        format!("{CONFORM} serve -n {{ranks}} -- {{agent}}"),
+        format!("{CONFORM} serve --fault get-missing-silent -n {{ranks}} -- {{agent}}"),
+    );
+    let (status, report, error) =
+        measure(&["--server", &good, "--server", &faulty, "--ranks", "2", "--timeout", "5", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let seconds = |server: usize| report[server]["measured"][0]["seconds"].as_object().unwrap();
+    assert_eq!(status, 3, "{error}");
+    assert!(error.contains("get-missing with 2 ranks: no response"), "{error}");
+    assert!(seconds(0).contains_key("end") && seconds(1).contains_key("get-own"), "{report}");
+    assert!(!seconds(1).contains_key("get-missing"), "{report}");
+    assert!(report[1]["measured"][0]["requests_per_second"].is_null(), "{report}");
     let (status, _, error) = measure(&["--server", "mpiexec-that-is-not-there {ranks} {agent}"]);
     assert_eq!(status, 2, "{error}");
 }

@@ -46,17 +46,21 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
         return soak_all(args, &servers, *ranks, plan, Load { time, requests: args.requests }, &environment);
     }
     let mut measured: Vec<Vec<Measurement>> = servers.iter().map(|_| Vec::new()).collect();
+    let mut failed = vec![false; servers.len()];
     for ranks in counts {
         let mut rounds: Vec<RoundResults> = servers.iter().map(|_| RoundResults::default()).collect();
         // Servers take turns, so that other load on the machine affects all of them.
         for _ in 0..args.rounds {
-            for (server, rounds) in servers.iter().zip(&mut rounds) {
+            for ((server, rounds), failed) in servers.iter().zip(&mut rounds).zip(&mut failed) {
+                if *failed {
+                    continue;
+                }
                 match rounds.play(server, ranks, plan, &environment) {
                     Ok(()) => {}
                     Err(MeasureError::Interrupted) => return Ok(INTERRUPTED),
                     Err(error) => {
                         writeln!(anstream::stderr(), "error: {}: {error}", server.label)?;
-                        return Ok(UNJUDGED);
+                        *failed = true;
                     }
                 }
             }
@@ -92,7 +96,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
             }
         }
     }
-    Ok(u8::from(exceeded))
+    Ok(if failed.contains(&true) { UNJUDGED } else { u8::from(exceeded) })
 }
 
 /// Plays a soak test of each process manager.

@@ -36,7 +36,7 @@ impl MeasureRow {
     fn of(self, measured: &Measurement) -> Option<f64> {
         match self {
             Self::Phase(_, phase) => measured.seconds.get(&phase).copied(),
-            Self::Requests => Some(measured.requests_per_second),
+            Self::Requests => measured.requests_per_second,
             Self::Memory => Some(measured.memory as f64).filter(|bytes| *bytes > 0.0),
         }
     }
@@ -78,7 +78,7 @@ fn head(measured: &[Measurement]) -> Vec<String> {
 
 /// Formats the memory per key and per rank.
 fn memory(measured: &[Measurement]) -> Option<String> {
-    let per_key = measured.last().filter(|of| of.memory > 0)?.memory_per_key;
+    let per_key = measured.last().filter(|of| of.memory > 0)?.memory_per_key?;
     let mut memory_text = format!("memory: {per_key:.0} bytes for each additional key");
     if let Some(per_rank) = memory_per_rank(measured) {
         // A negative value is noise.

@@ -44,7 +44,7 @@ impl RoundResults {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server does not support a basic operation.
+    /// Returns an error if the server does not support a basic operation. The phases before it count.
     pub fn play(
         &mut self,
         implementation: &Implementation,
@@ -142,7 +142,11 @@ impl RoundResults {
     pub fn finish(self, ranks: u32) -> Measurement {
         Measurement {
             ranks,
-            seconds: self.seconds.into_iter().map(|(phase, times)| (phase, median(times))).collect(),
+            seconds: self
+                .seconds
+                .into_iter()
+                .filter_map(|(phase, times)| Some((phase, median(times)?)))
+                .collect(),
             requests_per_second: median(self.requests_per_second),
             memory: self.memory,
             memory_per_key: median(self.memory_per_key),
@@ -150,9 +154,9 @@ impl RoundResults {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+    values.get(values.len() / 2).copied()
 }
 
 /// Returns the memory use of each additional rank in bytes, from the best-fitting line. Returns `None` if there is only one number of

@@ -70,15 +70,16 @@ impl MeasuredPhase {
 pub struct Measurement {
     /// Number of ranks.
     pub ranks: u32,
-    /// Duration of each phase in seconds: the median of all rounds. Phases that the manager does not support are omitted.
+    /// Duration of each phase in seconds: the median of all rounds. Phases that the manager does not support or that failed are omitted.
     pub seconds: BTreeMap<MeasuredPhase, f64>,
-    /// Responses per second while every rank gets several values, one at a time: the median of all rounds.
-    pub requests_per_second: f64,
+    /// Responses per second while every rank gets several values, one at a time: the median of all rounds. `None` if no round came this
+    /// far.
+    pub requests_per_second: Option<f64>,
     /// Memory use in bytes after every rank has put a value: the maximum of all rounds; 0 if it cannot be measured. Includes the launcher
     /// and the manager's processes that serve the ranks.
     pub memory: u64,
-    /// Memory use in bytes of each additional key with a 64-byte value: the median of all rounds.
-    pub memory_per_key: f64,
+    /// Memory use in bytes of each additional key with a 64-byte value: the median of all rounds. `None` if no round came this far.
+    pub memory_per_key: Option<f64>,
 }
 
 /// The reason why a job with a certain number of ranks could not be measured.

@@ -352,6 +352,33 @@ impl Compatibility {
 
 type RowAssessment = (MessageSupport, FieldNames, String);
 
+/// Assesses a message with the fields `sent` by the fields of the messages that the other side has accepted, and by the groups of fields
+/// that it requires. Returns `None` if the logs do not show whether the other side understands the message.
+fn assess(
+    sent: &FieldNames,
+    required: &[FieldNames],
+    accepted: &[&FieldNames],
+    [sender, refusal, acceptance]: [&str; 3],
+) -> Option<RowAssessment> {
+    let broken: FieldNames =
+        required.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
+    if !broken.is_empty() {
+        let why = format!("{sender} sends {}; {refusal} without {}", list_fields(sent), list_fields(&broken));
+        return Some((MessageSupport::Incompatible, broken, why));
+    }
+    let is_accepted = accepted.iter().any(|fields| fields.is_subset(sent));
+    is_accepted.then(|| (MessageSupport::Compatible, FieldNames::new(), acceptance.to_owned()))
+}
+
+/// Returns the fields of the messages that were accepted at least once, and of those that were always refused.
+fn by_outcome<'a>(
+    tallies: impl Iterator<Item = (&'a FieldNames, &'a OutcomeCounts)>,
+) -> [Vec<&'a FieldNames>; 2] {
+    let (accepted, others): (Vec<_>, Vec<_>) = tallies.partition(|(_, tally)| tally.successes > 0);
+    let refused = others.into_iter().filter(|(_, tally)| tally.failures > 0);
+    [accepted.into_iter().map(|(fields, _)| fields).collect(), refused.map(|(fields, _)| fields).collect()]
+}
+
 fn list_fields(fields: &FieldNames) -> String {
     if fields.is_empty() {
         "no fields".to_owned()
@@ -417,40 +444,28 @@ fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
     client.versions.iter().map(of_offer).collect()
 }
 
+/// Returns whether a response contains the value or port that was requested.
+fn finds(form: &ResponseForm) -> bool {
+    form.fields.contains("value") || form.fields.contains("port")
+}
+
 /// Compares the client's requests with those that the server has accepted and refused.
 fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessment {
-    let with = |succeeded: bool| -> Vec<&FieldNames> {
-        let fits = |tally: &OutcomeCounts| {
-            if succeeded { tally.successes > 0 } else { tally.successes == 0 && tally.failures > 0 }
-        };
-        server.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
-    };
+    let [accepted, mut refused] = by_outcome(server.requests.iter());
     // A server also refuses a get or lookup that finds nothing, so a refusal shows nothing about the fields of the request.
-    let finds =
-        server.responses.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
-    let (accepted, refused) = (with(true), if finds { Vec::new() } else { with(false) });
+    if server.responses.keys().any(finds) {
+        refused.clear();
+    }
     let demands = groups(&accepted, &refused);
+    let texts = ["the client", "the server has refused requests", "the server has accepted this request"];
     let weigh = |sent: &FieldNames, tally: &OutcomeCounts| -> RowAssessment {
-        let broken: FieldNames =
-            demands.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
-        if broken.contains(JOBID) && !tally.has_job_id {
-            let why = "the client's log has no PMI_JOBID, so the client had no pmijobid to send";
-            return (MessageSupport::Unknown, broken, why.to_owned());
-        }
-        if !broken.is_empty() {
-            let why = format!(
-                "the client sends {}; the server has refused requests without {}",
-                list_fields(sent),
-                list_fields(&broken)
-            );
-            return (MessageSupport::Incompatible, broken, why);
-        }
-        if accepted.iter().any(|fields| fields.is_subset(sent)) {
-            return (
-                MessageSupport::Compatible,
-                FieldNames::new(),
-                "the server has accepted this request".to_owned(),
-            );
+        match assess(sent, &demands, &accepted, texts) {
+            Some((_, broken, _)) if broken.contains(JOBID) && !tally.has_job_id => {
+                let why = "the client's log has no PMI_JOBID, so the client had no pmijobid to send";
+                return (MessageSupport::Unknown, broken, why.to_owned());
+            }
+            Some(assessment) => return assessment,
+            None => {}
         }
         let all = common_fields(accepted.iter().copied()).unwrap_or_default();
         let lacking: FieldNames = all.difference(sent).cloned().collect();
@@ -481,37 +496,17 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
 fn answers(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAssessment> {
     let threaded = client.requests.keys().any(|fields| fields.contains("thrid"));
     let success = |form: &&ResponseForm| form.outcome == ResponseOutcome::Success;
-    let outcomes: Vec<(&FieldNames, OutcomeCounts)> = client
-        .responses
-        .iter()
-        .filter(|(form, _)| success(form))
-        .map(|(form, tally)| (&form.fields, *tally))
-        .collect();
-    let accepted: Vec<&FieldNames> =
-        outcomes.iter().filter(|(_, tally)| tally.successes > 0).map(|outcomes| outcomes.0).collect();
-    let refused: Vec<&FieldNames> = outcomes
-        .iter()
-        .filter(|(_, tally)| tally.successes == 0 && tally.failures > 0)
-        .map(|outcomes| outcomes.0)
-        .collect();
+    let responses = client.responses.iter().filter(|(form, _)| success(form));
+    let [accepted, refused] = by_outcome(responses.map(|(form, tally)| (&form.fields, tally)));
     let needs = groups(&accepted, &refused);
+    let texts = [
+        "the server",
+        "the client never continued after a response",
+        "the client has continued after this response",
+    ];
     let weigh = |sent: &FieldNames| -> RowAssessment {
-        let broken: FieldNames =
-            needs.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
-        if !broken.is_empty() {
-            let why = format!(
-                "the server sends {}; the client never continued after a response without {}",
-                list_fields(sent),
-                list_fields(&broken)
-            );
-            return (MessageSupport::Incompatible, broken, why);
-        }
-        if accepted.iter().any(|fields| fields.is_subset(sent)) {
-            return (
-                MessageSupport::Compatible,
-                FieldNames::new(),
-                "the client has continued after this response".to_owned(),
-            );
+        if let Some(assessment) = assess(sent, &needs, &accepted, texts) {
+            return assessment;
         }
         if refused.contains(&sent) {
             let why = format!(
@@ -548,7 +543,6 @@ fn answers(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAs
 
 /// Compares the forms in which the server reports a miss (a get or lookup that finds nothing) with the forms that the client has received.
 fn misses(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAssessment> {
-    let finds = |form: &ResponseForm| form.fields.contains("value") || form.fields.contains("port");
     if !server.responses.keys().any(finds) && !client.responses.keys().any(finds) {
         return None;
     }

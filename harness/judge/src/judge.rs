@@ -1042,9 +1042,12 @@ mod tests {
 
     use super::*;
     use crate::event::{Bytes, HangProof};
-    use crate::expectation::{Matcher, ResolvedType, ReturnCode};
+    use crate::expectation::{Matcher, ResolvedType};
     use crate::library::api::CallResult;
-    use crate::testing::{INITS, P, cited, event, events, framed, launched, numbered, spawn, started};
+    use crate::testing::{
+        self, INITS, P, called, cited, event, events, framed, launched, numbered, returns, silence, spawn,
+        started,
+    };
 
     fn outcome(party: PartyKind, kinds: impl IntoIterator<Item = EventKind>) -> ScenarioOutcome {
         let mut judge = Judge::new(party, Vec::new());
@@ -1083,7 +1086,7 @@ mod tests {
             [(Grade::Pass, kind)] => kind.clone(),
             _ => ExpectationKind::OneOf(choices.iter().map(choice).collect()),
         };
-        EventKind::Expected(Box::new(Expectation { proc: Some(P), cites: "rfc13.get.value".into(), kind }))
+        testing::expected(P, "rfc13.get.value", kind)
     }
 
     /// Returns the findings against a server that has answered init, after the additional events `rest`.
@@ -1112,8 +1115,7 @@ mod tests {
         let mut judge = Judge::new(PartyKind::Server, Vec::new());
         events.iter().for_each(|event| judge.observe(event));
         let outcome = judge.finish(events);
-        let found: Vec<&str> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
-        assert_eq!(found, broken);
+        assert_eq!(cited(outcome.findings), broken);
         let why = outcome.unjudged.map(|why| why.to_string());
         assert_eq!(why.as_deref().and_then(|why| why.split_once("; ")).map(|(_, option)| option), option);
     }
@@ -1175,14 +1177,13 @@ mod tests {
 
     #[test]
     fn note_names_the_passing_outcome() {
-        let nothing = EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 };
         let choices = [
             (Grade::Pass, ExpectationKind::Close),
             (Grade::Note, ExpectationKind::Silence),
             (Grade::Note, answer("cmd=get_result")),
             (Grade::Fail, answer("cmd=maxes")),
         ];
-        let found = judged(vec![event("0 > junk"), expected(&choices), nothing]);
+        let found = judged(vec![event("0 > junk"), expected(&choices), silence()]);
         let noted: Vec<_> = found.iter().map(|f| (f.max_severity, f.expected.as_str())).collect();
         assert_eq!(noted, [(Some(Severity::Note), CONNECTION_END)]);
     }
@@ -1199,7 +1200,7 @@ mod tests {
         let found = judged(
             [get("0 < cmd=get_result rc=-1 msg=\u{ff}"), get("0 < cmd=get_result rc=-1 msg=\u{fe}")].concat(),
         );
-        assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["rfc13.abnf.string"]);
+        assert_eq!(cited(found), ["rfc13.abnf.string"]);
         // A response with a different outcome is a separate finding.
         let found = judged(
             [get("0 < cmd=get_result rc=-1 msg=\u{ff}"), get("0 < cmd=get_result rc=0 value=\u{fe}")]
@@ -1223,8 +1224,7 @@ mod tests {
             [&name[..], &get("PMI_process_mapping", mapping, "cmd=get_result rc=0 value=(vector,(0,1,1))")]
                 .concat(),
         );
-        let ids: Vec<_> = found.iter().map(|f| f.requirement.as_str()).collect();
-        assert_eq!(ids, ["rfc13.get.value"]);
+        assert_eq!(cited(found), ["rfc13.get.value"]);
         let put = [event("0 > cmd=put kvsname=k key=a value=v"), event("0 < cmd=put_result rc=0")];
         let put = [&put[..], &[expected(&[(Grade::Pass, answer("cmd=put_result"))])]].concat();
         // The second get lacks the name of the keyval space, so only the scenario judges its response.
@@ -1241,8 +1241,7 @@ mod tests {
 
     /// Returns the events of a silence. The second event shows that the response is missing.
     fn nothing() -> [EventKind; 2] {
-        let proof = SilenceProof::Idle;
-        [EventKind::Silence { proof, waited_ms: 0 }, EventKind::NoResponse { proc: P, proof }]
+        [silence(), event("0 silence")]
     }
 
     #[rstest]
@@ -1258,8 +1257,7 @@ mod tests {
             let mut rest = vec![event(request), expected(choices), half];
             rest.extend(nothing());
             let found = judged(rest);
-            let ids: Vec<_> = found.iter().map(|f| f.requirement.as_str()).collect();
-            assert_eq!(ids, ["rfc13.wire.newline"]);
+            assert_eq!(cited(found.clone()), ["rfc13.wire.newline"]);
             assert!(found[0].seen.contains("\"cmd=get_result rc=0 value=v\" and then silence"), "{found:?}");
         }
     }
@@ -1269,16 +1267,11 @@ mod tests {
     #[case::whole(&["0 > cmd=abort"], "rfc13.abort.group")]
     fn abort_sent_in_pieces_explains_surviving_process(#[case] aborts: &[&str], #[case] cited: &str) {
         let other = Proc { rank: 1, ..P };
-        let ends = Expectation {
-            proc: Some(other),
-            cites: "rfc13.abort.group".into(),
-            kind: ExpectationKind::IsEnded,
-        };
-        let silence = EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 };
-        let rest = events(aborts).into_iter().chain([EventKind::Expected(Box::new(ends)), silence]);
+        let ends = testing::expected(other, "rfc13.abort.group", ExpectationKind::IsEnded);
+        let rest = events(aborts).into_iter().chain([ends, silence()]);
         let kinds = [launched(2, 1)].into_iter().chain(events(&INITS.concat())).chain(rest);
         let found = outcome(PartyKind::Server, kinds).findings;
-        assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), [cited]);
+        assert_eq!(testing::cited(found), [cited]);
     }
 
     #[test]
@@ -1355,12 +1348,9 @@ mod tests {
             let child = |rank| Proc { group: 1, rank };
             let (own, fixed) = (rank.to_string(), [("PMI_FD", "3"), ("PMI_SIZE", "1"), ("PMI_SPAWNED", "1")]);
             let started = started(child(rank), &[&fixed[..], &[("PMI_RANK", &own)]].concat());
-            let cites = "rfc13.spawn.new-group".into();
-            let starts = Expectation { proc: Some(child(0)), cites, kind: ExpectationKind::Started };
-            let mut rest = vec![event(&spawn_request()), event("0 < cmd=spawn_result rc=0"), started];
-            rest.push(EventKind::Expected(Box::new(starts)));
-            rest.push(EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 });
-            cited(judged(rest))
+            let starts = testing::expected(child(0), "rfc13.spawn.new-group", ExpectationKind::Started);
+            let request = [event(&spawn_request()), event("0 < cmd=spawn_result rc=0")];
+            cited(judged([&request[..], &[started, starts, silence()]].concat()))
         };
         assert_eq!(found(0), Vec::<String>::new());
         assert_eq!(found(1), ["rfc13.env.pmi-rank"]);
@@ -1401,17 +1391,16 @@ mod tests {
     fn split_group_is_judged_by_the_requested_size() {
         let child = |rank| Proc { group: 1, rank };
         let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("PMI_SPAWNED", "1")];
-        let kind = answer("cmd=appnum");
-        let waits = Expectation { proc: Some(child(1)), cites: "rfc13.appnum.value".into(), kind };
+        let waits = testing::expected(child(1), "rfc13.appnum.value", answer("cmd=appnum"));
         let request = format!("0 > {}", spawn(2, "argcnt=0\npreput_num=0\ninfo_num=0\nendcmd"));
         let whats = [
             event(&request),
             event("0 < cmd=spawn_result rc=0"),
             started(child(0), &env),
             started(child(1), &env),
-            EventKind::Expected(Box::new(waits)),
-            EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 },
-            EventKind::NoResponse { proc: child(1), proof: SilenceProof::Idle },
+            waits,
+            silence(),
+            event("1:1 silence"),
         ];
         let mut judge = Judge::new(PartyKind::Server, Vec::new());
         let events = numbered([launched(1, 1)].into_iter().chain(events(&INITS[0])).chain(whats));
@@ -1433,18 +1422,13 @@ mod tests {
     #[test]
     fn unterminated_request_explains_a_hang() {
         let half = || event("0 >| cmd=get_my_kvsname");
-        let called =
-            EventKind::Called { proc: P, function: "PMI_Barrier".into(), arguments: Vec::new(), held: false };
-        let code = ReturnCode::new("PMI_SUCCESS").expect("a code");
-        let kind = ExpectationKind::Returns { code, outs: Vec::new() };
-        let returns = Expectation { proc: Some(P), cites: "rfc13.api.barrier".into(), kind };
         let library = [
             launched(1, 1),
             EventKind::Loaded { proc: P, error: None },
-            called,
-            EventKind::Expected(Box::new(returns)),
+            called("PMI_Barrier"),
+            returns("rfc13.api.barrier", "PMI_SUCCESS"),
             half(),
-            EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 },
+            silence(),
         ];
         let program = [
             launched(1, 1),
@@ -1456,8 +1440,8 @@ mod tests {
         ];
         for (party, events) in [(PartyKind::Library, library), (PartyKind::Client, program)] {
             let outcome = outcome(party, events);
-            let ids: Vec<_> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
-            assert_eq!((ids, outcome.hung), (vec!["rfc13.wire.newline"], true), "{party:?}");
+            assert!(outcome.hung, "{party:?}");
+            assert_eq!(cited(outcome.findings.clone()), ["rfc13.wire.newline"], "{party:?}");
             assert!(outcome.findings[0].seen.starts_with("\"cmd=get_my_kvsname\" and then "));
         }
     }
@@ -1502,20 +1486,11 @@ mod tests {
     /// A call that succeeds without a response explains the wrong result of a later call.
     #[test]
     fn unanswered_call_explains_a_later_result() {
-        let called = |function: &str| EventKind::Called {
-            proc: P,
-            function: function.into(),
-            arguments: Vec::new(),
-            held: false,
-        };
         let returned = |function: &str| EventKind::Returned {
             proc: P,
             function: function.into(),
             returned: CallResult { result: 0, outs: Vec::new(), overrun: Vec::new() },
         };
-        let code = ReturnCode::new("fail").expect("a code");
-        let kind = ExpectationKind::Returns { code, outs: Vec::new() };
-        let cites = "rfc13.api.length-max.errors".into();
         let length = "PMI_KVS_Get_key_length_max";
         let events = [
             launched(1, 1),
@@ -1525,7 +1500,7 @@ mod tests {
             event("0 closed"),
             returned("PMI_Init"),
             called(length),
-            EventKind::Expected(Box::new(Expectation { proc: Some(P), cites, kind })),
+            returns("rfc13.api.length-max.errors", "fail"),
             returned(length),
         ];
         let findings = outcome(PartyKind::Library, events).findings;
@@ -1537,30 +1512,16 @@ mod tests {
 
     #[test]
     fn wrong_protocol_version_explains_hanging_call() {
-        let returns = |shown: &str| {
-            let code = ReturnCode::new(shown).expect("a code");
-            let kind = ExpectationKind::Returns { code, outs: Vec::new() };
-            EventKind::Expected(Box::new(Expectation {
-                proc: Some(P),
-                cites: "pmi2.common.api.errors".into(),
-                kind,
-            }))
-        };
         let found = |code: &str| {
             let events = [
                 launched(1, 1),
                 EventKind::Loaded { proc: P, error: None },
-                EventKind::Called {
-                    proc: P,
-                    function: "PMI2_Init".into(),
-                    arguments: Vec::new(),
-                    held: false,
-                },
+                called("PMI2_Init"),
                 event("0 > cmd=init pmi_version=2 pmi_subversion=0"),
                 event("0 < cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
-                returns(code),
+                returns("pmi2.common.api.errors", code),
                 event("0 >| 38    cmd=fullinit;pmirank=0;threaded=FALSE;"),
-                EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 },
+                silence(),
             ];
             cited(outcome(PartyKind::Library, events).findings)
         };

@@ -561,7 +561,7 @@ mod tests {
     use crate::ObservationKind;
     use crate::backtrace::StackFrame;
     use crate::event::{Exit, SilenceProof};
-    use crate::testing::{P, event, events, numbered, printed};
+    use crate::testing::{P, cited_by, event, events, numbered, printed};
 
     /// Returns the outcome of a scenario that tests a server.
     fn outcome(events: Vec<Event>, findings: Vec<Finding>) -> ScenarioOutcome {
@@ -602,12 +602,10 @@ mod tests {
             let findings = vec![finding(effect, seqs[1]), finding(cause, seqs[0])];
             let outcome = ScenarioOutcome { party: PartyKind::Client, ..outcome(Vec::new(), findings) };
             let result = result_of(outcome, &embedded_catalogue().expect("a catalogue"));
-            let ids = |all: &[JudgedFinding]| {
-                all.iter().map(|judged| judged.finding.requirement.clone()).collect::<Vec<_>>()
-            };
-            (ids(&result.findings), ids(&result.consequences))
+            (result.findings, result.consequences)
         };
-        assert_eq!(found([4, 4]), (vec![cause.to_owned()], vec![effect.to_owned()]));
+        let (findings, consequences) = found([4, 4]);
+        assert_eq!((cited_by(&findings), cited_by(&consequences)), (vec![cause], vec![effect]));
         assert_eq!(found([5, 4]).0.len(), 2);
     }
 
@@ -698,10 +696,8 @@ mod tests {
         let crashed = Some(("proxy".into(), 11));
         let outcome = ScenarioOutcome { crashed, ..outcome(numbered(kinds), findings) };
         let result = result_of(outcome, &Catalogue::default());
-        let ids =
-            |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
-        assert_eq!(ids(&result.findings), [NO_CRASH, "rfc13.appnum.value"]);
-        assert_eq!(ids(&result.consequences), ["rfc13.abnf.c-barrier", "rfc13.barrier.released"]);
+        assert_eq!(cited_by(&result.findings), [NO_CRASH, "rfc13.appnum.value"]);
+        assert_eq!(cited_by(&result.consequences), ["rfc13.abnf.c-barrier", "rfc13.barrier.released"]);
         assert_eq!(result.findings[0].finding.seq, last, "the event that reports the crash");
         let EventKind::ToServer { bytes, .. } = &result.last_events[0].kind else {
             panic!("no spawn request")
@@ -730,15 +726,7 @@ mod tests {
         let crashed = Some((name, signal));
         let outcome = ScenarioOutcome { crashed, ..outcome(numbered(kinds), findings) };
         let result = result_of(outcome, &embedded_catalogue().unwrap());
-        let ids =
-            |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
-        assert_eq!(
-            (ids(&result.findings), ids(&result.consequences)),
-            (
-                found.iter().map(|&id| id.to_owned()).collect(),
-                consequences.iter().map(|&id| id.to_owned()).collect()
-            )
-        );
+        assert_eq!((&*cited_by(&result.findings), &*cited_by(&result.consequences)), (found, consequences));
         assert_eq!(result.verdict == Verdict::Crashed, found == [NO_CRASH]);
     }
 

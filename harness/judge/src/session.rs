@@ -495,7 +495,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::testing::{INITS, NAMES, P, cited, events, launched, numbered, started};
+    use crate::testing::{INITS, NAMES, P, cited, cited_by, events, launched, numbered, started};
 
     fn judged(kinds: impl IntoIterator<Item = EventKind>) -> SessionJudge {
         let mut judge = SessionJudge::default();
@@ -694,9 +694,7 @@ mod tests {
         let blank = ScenarioResult::default();
         let result = judge.result(blank, &Catalogue::default(), &Deviations::default(), Strictness::Must);
         assert_eq!(result.verdict, Verdict::Crashed);
-        let ids =
-            |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
-        assert_eq!(ids(&result.findings), [NO_CRASH]);
+        assert_eq!(cited_by(&result.findings), [NO_CRASH]);
         assert_eq!(result.findings[0].finding.seen, "proxy died of signal 11");
         assert!(!result.consequences.is_empty());
     }

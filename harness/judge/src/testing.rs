@@ -3,7 +3,9 @@
 use pmi_wire::Proc;
 
 use crate::event::{Bytes, Event, EventKind, Exit, SilenceProof};
+use crate::expectation::{Expectation, ExpectationKind, ReturnCode};
 use crate::finding::Finding;
+use crate::verdict::JudgedFinding;
 
 /// Rank 0 of the first group.
 pub(crate) const P: Proc = Proc { group: 0, rank: 0 };
@@ -97,4 +99,30 @@ pub(crate) fn numbered(kinds: impl IntoIterator<Item = EventKind>) -> Vec<Event>
 /// Returns the requirements that findings cite.
 pub(crate) fn cited(findings: impl IntoIterator<Item = Finding>) -> Vec<String> {
     findings.into_iter().map(|finding| finding.requirement).collect()
+}
+
+/// Returns the requirements that judged findings cite.
+pub(crate) fn cited_by(findings: &[JudgedFinding]) -> Vec<&str> {
+    findings.iter().map(|judged| &*judged.finding.requirement).collect()
+}
+
+/// Returns the event that reports a proved silence.
+pub(crate) fn silence() -> EventKind {
+    EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 }
+}
+
+/// Returns the event that reports a call by rank 0.
+pub(crate) fn called(function: &str) -> EventKind {
+    EventKind::Called { proc: P, function: function.into(), arguments: Vec::new(), held: false }
+}
+
+/// Returns the expectation that the call of rank 0 returns this code.
+pub(crate) fn returns(cites: &str, code: &str) -> EventKind {
+    let code = ReturnCode::new(code).expect("a code");
+    expected(P, cites, ExpectationKind::Returns { code, outs: Vec::new() })
+}
+
+/// Returns the expectation that a process does something.
+pub(crate) fn expected(proc: Proc, cites: &str, kind: ExpectationKind) -> EventKind {
+    EventKind::Expected(Box::new(Expectation { proc: Some(proc), cites: cites.into(), kind }))
 }

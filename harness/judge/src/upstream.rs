@@ -700,6 +700,13 @@ mod tests {
         played(vec![launched(4, 2)], lines, false)
     }
 
+    /// Asserts that there is a single finding, with this requirement and a text that contains `expected`.
+    fn assert_reported(found: &[(String, String)], id: &str, expected: &str) {
+        let [(requirement, text)] = found else { panic!("{found:?}") };
+        assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+
     /// A correct proxy causes no findings, even if the messages are repeated several times.
     #[rstest]
     #[case::flush_and_barrier(&[
@@ -812,10 +819,7 @@ mod tests {
         "0 < cmd=get_result rc=0 value=vb",
     ])]
     fn reports_incorrect_proxy(#[case] id: &str, #[case] expected: &str, #[case] lines: &[&str]) {
-        let found = found(lines);
-        let [(requirement, text)] = &found[..] else { panic!("{found:?}") };
-        assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");
-        assert!(text.contains(expected), "{text}");
+        assert_reported(&found(lines), id, expected);
     }
 
     /// Plays messages of two ranks of the same proxy that have negotiated PMI-2.
@@ -878,9 +882,6 @@ mod tests {
         "p0 < 1 cmd=kvs-get-response;rc=0;value=vb;", "0 < cmd=kvs-get-response;rc=0;value=vb;",
     ])]
     fn reports_incorrect_proxy_in_pmi2(#[case] id: &str, #[case] expected: &str, #[case] lines: &[&str]) {
-        let found = found_in_frames(lines);
-        let [(requirement, text)] = &found[..] else { panic!("{found:?}") };
-        assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");
-        assert!(text.contains(expected), "{text}");
+        assert_reported(&found_in_frames(lines), id, expected);
     }
 }

@@ -9,7 +9,7 @@ use pmi_reference::client::{Client, ServerResponse};
 
 pub use arguments::Keyval;
 use arguments::SpawnMultipleArguments;
-use pmi_c_api::{Code, api, call, call_initialized, text};
+use pmi_c_api::{Code, api, call, call_initialized, copy_out, int, required, set, text};
 use session::InitializedProcess;
 
 /// The state of the process in PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not designed for threads, but concurrent
@@ -22,31 +22,6 @@ fn api(body: impl FnOnce(&mut Option<InitializedProcess>) -> Result<(), Code>) -
 
 fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_int {
     call_initialized(&PROCESS, body)
-}
-
-/// Writes an integer.
-///
-/// # Safety
-///
-/// `pointer` must be writable or NULL.
-unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
-    // SAFETY: guaranteed by the caller.
-    unsafe { pmi_c_api::set(pointer, value) }.ok_or(Code::InvalidArg)
-}
-
-/// Writes a string and a NUL. Returns an error if they do not fit into `length` bytes.
-///
-/// # Safety
-///
-/// If `length` is more than 0, `buffer` must have `length` bytes.
-unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Result<(), Code> {
-    // SAFETY: guaranteed by the caller.
-    unsafe { pmi_c_api::copy_out(text, buffer, length) }.ok_or(Code::InvalidLength)
-}
-
-/// Converts a number to the integer type of C.
-fn int(number: u64) -> Result<c_int, Code> {
-    c_int::try_from(number).map_err(|_| Code::Fail)
 }
 
 /// Checks that `kvsname` is the name of the group's keyval space. If it is not, returns the error `otherwise`, because RFC 13 does not give
@@ -160,24 +135,24 @@ api! {
     /// Returns the universe size: the number of processes that the job can have, including those that it may still spawn.
     fn PMI_Get_universe_size(size: *mut c_int) {
         joined(|session| {
-            let known = (!size.is_null()).then_some(()).ok_or(Code::InvalidArg);
-            match known.and_then(|()| session.ask(Client::universe, Code::Fail))? {
-                // SAFETY: guaranteed by the caller.
-                ServerResponse::Universe(n) => unsafe { set(size, int(n)?) },
-                _ => Err(Code::Fail),
+            if size.is_null() {
+                return Err(Code::InvalidArg);
             }
+            let ServerResponse::Universe(n) = session.ask(Client::universe, Code::Fail)? else { return Err(Code::Fail) };
+            // SAFETY: guaranteed by the caller.
+            unsafe { set(size, int(n)?) }
         })
     }
 
     /// Returns the application number: the position of this program among the programs that were started together.
     fn PMI_Get_appnum(appnum: *mut c_int) {
         joined(|session| {
-            let known = (!appnum.is_null()).then_some(()).ok_or(Code::InvalidArg);
-            match known.and_then(|()| session.ask(Client::appnum, Code::Fail))? {
-                // SAFETY: guaranteed by the caller.
-                ServerResponse::Appnum(n) => unsafe { set(appnum, int(n)?) },
-                _ => Err(Code::Fail),
+            if appnum.is_null() {
+                return Err(Code::InvalidArg);
             }
+            let ServerResponse::Appnum(n) = session.ask(Client::appnum, Code::Fail)? else { return Err(Code::Fail) };
+            // SAFETY: guaranteed by the caller.
+            unsafe { set(appnum, int(n)?) }
         })
     }
 
@@ -188,15 +163,14 @@ api! {
                 return Err(Code::InvalidArg);
             }
             let clique = session.clique()?;
-            if usize::try_from(length).is_ok_and(|length| length >= clique.len()) {
-                for (slot, rank) in clique.into_iter().enumerate() {
-                    // SAFETY: within the caller's array of `length`.
-                    unsafe { ranks.add(slot).write(rank) };
-                }
-                Ok(())
-            } else {
-                Err(Code::InvalidLength)
+            if !usize::try_from(length).is_ok_and(|length| length >= clique.len()) {
+                return Err(Code::InvalidLength);
             }
+            for (slot, rank) in clique.into_iter().enumerate() {
+                // SAFETY: within the caller's array of `length`.
+                unsafe { ranks.add(slot).write(rank) };
+            }
+            Ok(())
         })
     }
 
@@ -221,13 +195,8 @@ api! {
 ///
 /// `kvsname` must be NULL or a buffer of `length` bytes.
 unsafe fn name(kvsname: *mut c_char, length: c_int) -> c_int {
-    joined(|session| {
-        if kvsname.is_null() {
-            return Err(Code::InvalidArg);
-        }
-        // SAFETY: guaranteed by the caller.
-        unsafe { copy_out(&session.kvsname, kvsname, length) }
-    })
+    // SAFETY: guaranteed by the caller.
+    joined(|session| unsafe { copy_out(&session.kvsname, kvsname, length) })
 }
 
 api! {
@@ -236,8 +205,8 @@ api! {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
             unsafe { own_space(session, kvsname, Code::Fail) }?;
-            let key = unsafe { text(key) }.ok_or(Code::InvalidKey)?;
-            let value = unsafe { text(value) }.ok_or(Code::InvalidVal)?;
+            let key = unsafe { required(key, Code::InvalidKey) }?;
+            let value = unsafe { required(value, Code::InvalidVal) }?;
             session.put(key, value)
         })
     }
@@ -253,7 +222,7 @@ api! {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
             unsafe { own_space(session, kvsname, Code::Fail) }?;
-            let key = unsafe { text(key) }.ok_or(Code::InvalidKey)?;
+            let key = unsafe { required(key, Code::InvalidKey) }?;
             if value.is_null() {
                 return Err(Code::InvalidVal);
             }
@@ -350,8 +319,8 @@ api! {
     fn PMI_Publish_name(service_name: *const c_char, port: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
-            let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
-            let port = unsafe { text(port) }.ok_or(Code::InvalidArg)?;
+            let service = unsafe { required(service_name, Code::InvalidArg) }?;
+            let port = unsafe { required(port, Code::InvalidArg) }?;
             session.ask(|c| c.publish(service, port), Code::InvalidArg).map(drop)
         })
     }
@@ -360,7 +329,7 @@ api! {
     fn PMI_Unpublish_name(service_name: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
-            let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
+            let service = unsafe { required(service_name, Code::InvalidArg) }?;
             session.ask(|c| c.unpublish(service), Code::InvalidArg).map(drop)
         })
     }
@@ -369,16 +338,14 @@ api! {
     fn PMI_Lookup_name(service_name: *const c_char, port: *mut c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
-            let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
+            let service = unsafe { required(service_name, Code::InvalidArg) }?;
             if port.is_null() {
                 return Err(Code::InvalidArg);
             }
             let room = int(session.limits.vallen_max)?;
-            match session.ask(|c| c.lookup(service), Code::InvalidArg)? {
-                // SAFETY: guaranteed by the caller.
-                ServerResponse::Port(found) => unsafe { copy_out(&found, port, room) }.map_err(|_| Code::Fail),
-                _ => Err(Code::Fail),
-            }
+            let ServerResponse::Port(found) = session.ask(|c| c.lookup(service), Code::InvalidArg)? else { return Err(Code::Fail) };
+            // SAFETY: guaranteed by the caller.
+            unsafe { copy_out(&found, port, room) }.map_err(|_| Code::Fail)
         })
     }
 }

@@ -3,6 +3,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use crate::call::Code;
+
 /// Returns a string; `None` for NULL.
 ///
 /// # Safety
@@ -26,26 +28,61 @@ pub unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
     (0..).map_while(|i| unsafe { text(*list.add(i)) }).map(<[u8]>::to_vec).collect()
 }
 
-/// Writes an integer. Returns `None` for NULL.
+/// Writes an integer.
+///
+/// # Errors
+///
+/// Returns an error if `pointer` is NULL.
 ///
 /// # Safety
 ///
 /// `pointer` must be writable or NULL.
-pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Option<()> {
+pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
     // SAFETY: the pointer is not NULL, and therefore writable.
-    (!pointer.is_null()).then(|| unsafe { pointer.write(value) })
+    (!pointer.is_null()).then(|| unsafe { pointer.write(value) }).ok_or(Code::InvalidArg)
 }
 
-/// Writes a string and a NUL. Returns `None` if they do not fit into `length` bytes.
+/// Writes a string and a NUL.
+///
+/// # Errors
+///
+/// Returns an error if `buffer` is NULL, or if the string and the NUL do not fit into `length` bytes.
 ///
 /// # Safety
 ///
-/// If `length` is more than 0, `buffer` must have `length` bytes.
-pub unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Option<()> {
+/// `buffer` must be NULL or have `length` bytes.
+pub unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Result<(), Code> {
+    if buffer.is_null() {
+        return Err(Code::InvalidArg);
+    }
     let fits = usize::try_from(length).is_ok_and(|length| text.len() < length);
     // SAFETY: the text and its NUL fit.
     fits.then(|| unsafe {
         buffer.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         buffer.add(text.len()).write(0);
     })
+    .ok_or(Code::InvalidLength)
+}
+
+/// Returns a string argument.
+///
+/// # Errors
+///
+/// Returns the error `otherwise` for NULL.
+///
+/// # Safety
+///
+/// `pointer` must be NULL, or NUL-terminated and valid as long as the result is used.
+pub unsafe fn required<'a>(pointer: *const c_char, otherwise: Code) -> Result<&'a [u8], Code> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { text(pointer) }.ok_or(otherwise)
+}
+
+/// Converts a number to the integer type of C.
+///
+/// # Errors
+///
+/// Returns an error if the number is too large.
+pub fn int(number: u64) -> Result<c_int, Code> {
+    c_int::try_from(number).map_err(|_| Code::Fail)
 }

@@ -2,11 +2,10 @@
 mod programs;
 mod session;
 
-use std::borrow::Cow;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use pmi_c_api::{Code, api, call, call_initialized, copy_out, set, text};
+use pmi_c_api::{Code, api, call, call_initialized, copy_out, required, set, text};
 use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
 
 pub use programs::Info;
@@ -24,33 +23,26 @@ fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_i
     call_initialized(&PROCESS, body)
 }
 
-/// Returns a string argument, or the code `otherwise` for NULL.
+/// Gets the attribute `name`, and fills the output arguments.
 ///
 /// # Safety
 ///
-/// `pointer` must be a NUL-terminated string or NULL.
-unsafe fn need<'a>(pointer: *const c_char, otherwise: Code) -> Result<Cow<'a, [u8]>, Code> {
-    // SAFETY: guaranteed by the caller.
-    unsafe { text(pointer) }.map(Cow::Borrowed).ok_or(otherwise)
-}
-
-/// Fills the output arguments of a function that gets an attribute.
-///
-/// # Safety
-///
-/// `found`, and the pointer to which `fill` writes, must be writable or NULL.
+/// `name` must be a NUL-terminated string or NULL. `found`, and the pointer to which `fill` writes, must be writable or NULL.
 unsafe fn attribute(
+    name: *const c_char,
     found: *mut c_int,
-    request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
+    request: impl FnOnce(&mut Client, &[u8]) -> Result<Vec<u8>, ClientMisuse>,
     fill: impl FnOnce(&[u8]) -> Result<(), Code>,
 ) -> c_int {
     joined(|session| {
-        let value = session.find(request)?;
+        // SAFETY: guaranteed by the caller.
+        let key = unsafe { required(name, Code::InvalidKey) }?;
+        let value = session.find(|client| request(client, key))?;
         if let Some(value) = &value {
             fill(value)?;
         }
         // SAFETY: guaranteed by the caller.
-        unsafe { set(found, c_int::from(value.is_some())) }.ok_or(Code::InvalidArg)
+        unsafe { set(found, c_int::from(value.is_some())) }
     })
 }
 
@@ -75,7 +67,7 @@ unsafe fn integers(value: &[u8], array: *mut c_int, length: c_int, outlen: *mut 
     }
     let written = c_int::try_from(numbers.len().min(room)).unwrap_or(0);
     // SAFETY: guaranteed by the caller.
-    unsafe { set(outlen, written) }.ok_or(Code::InvalidArg)
+    unsafe { set(outlen, written) }
 }
 
 // ----- The job
@@ -100,7 +92,7 @@ api! {
             *session = Some(started);
             // SAFETY: guaranteed by the caller.
             let all = results.into_iter().map(|(pointer, value)| unsafe { set(pointer, value) });
-            all.collect::<Option<()>>().ok_or(Code::InvalidArg)
+            all.collect()
         })
     }
 
@@ -161,7 +153,7 @@ api! {
             let id = id.unwrap_or_default();
             if !jobid.is_null() {
                 // SAFETY: guaranteed by the caller.
-                unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)?;
+                unsafe { copy_out(&id, jobid, jobid_size) }?;
             }
             if !errors.is_null() {
                 for command in 0..usize::try_from(count).unwrap_or(0) {
@@ -181,14 +173,14 @@ api! {
             }
             let ServerResponse::Kvsname(id) = session.ask(Client::kvsname)? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
-            unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)
+            unsafe { copy_out(&id, jobid, jobid_size) }
         })
     }
 
     /// Returns the rank of this process.
     fn PMI2_Job_GetRank(rank: *mut c_int) {
         // SAFETY: guaranteed by the caller.
-        joined(|session| unsafe { set(rank, session.process.rank) }.ok_or(Code::InvalidArg))
+        joined(|session| unsafe { set(rank, session.process.rank) })
     }
 
     /// Returns the number of processes of the job on this node.
@@ -196,7 +188,7 @@ api! {
         joined(|session| {
             let here = session.local_size()?;
             // SAFETY: guaranteed by the caller.
-            unsafe { set(size, here) }.ok_or(Code::InvalidArg)
+            unsafe { set(size, here) }
         })
     }
 
@@ -205,8 +197,8 @@ api! {
         let _ = conn;
         joined(|session| {
             // SAFETY: guaranteed by the caller.
-            let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
-            match session.ask(|client| client.connect(&jobid))? {
+            let jobid = unsafe { required(jobid, Code::InvalidArg) }?;
+            match session.ask(|client| client.connect(jobid))? {
                 ServerResponse::Connected { copies: false } => Ok(()),
                 _ => Err(Code::Fail),
             }
@@ -217,8 +209,8 @@ api! {
     fn PMI2_Job_Disconnect(jobid: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
-            let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
-            session.ask(|client| client.disconnect(&jobid)).map(drop)
+            let jobid = unsafe { required(jobid, Code::InvalidArg) }?;
+            session.ask(|client| client.disconnect(jobid)).map(drop)
         })
     }
 }
@@ -230,9 +222,9 @@ api! {
     fn PMI2_KVS_Put(key: *const c_char, value: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
-            let key = unsafe { need(key, Code::InvalidKey) }?;
-            let value = unsafe { need(value, Code::InvalidVal) }?;
-            session.ask(|client| client.put(&key, &value)).map(drop)
+            let key = unsafe { required(key, Code::InvalidKey) }?;
+            let value = unsafe { required(value, Code::InvalidVal) }?;
+            session.ask(|client| client.put(key, value)).map(drop)
         })
     }
 
@@ -255,19 +247,19 @@ api! {
                 return Err(Code::InvalidArg);
             }
             // SAFETY: guaranteed by the caller.
-            let key = unsafe { need(key, Code::InvalidKey) }?;
-            let jobid = unsafe { text(jobid) }.map(Cow::Borrowed);
+            let key = unsafe { required(key, Code::InvalidKey) }?;
+            let jobid = unsafe { text(jobid) };
             let srcid = (src_pmi_id >= 0).then_some(i64::from(src_pmi_id));
-            let found = session.find(|client| client.get_of_job(jobid.as_deref(), srcid, &key))?.ok_or(Code::Fail)?;
+            let found = session.find(|client| client.get_of_job(jobid, srcid, key))?.ok_or(Code::Fail)?;
             let length = c_int::try_from(found.len()).map_err(|_| Code::Fail)?;
             let fits = length < maxvalue;
             if maxvalue > 0 {
                 let room = usize::try_from(maxvalue - 1).unwrap_or(0).min(found.len());
                 // SAFETY: guaranteed by the caller.
-                unsafe { copy_out(&found[..room], value, maxvalue) }.ok_or(Code::InvalidLength)?;
+                unsafe { copy_out(&found[..room], value, maxvalue) }?;
             }
             // SAFETY: guaranteed by the caller.
-            unsafe { set(vallen, if fits { length } else { -length }) }.ok_or(Code::InvalidArg)
+            unsafe { set(vallen, if fits { length } else { -length }) }
         })
     }
 }
@@ -285,8 +277,7 @@ api! {
     ) {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
-            let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            attribute(found, |client| client.get_node_attribute(&key, waitfor != 0), |received| copy_out(received, value, valuelen).ok_or(Code::InvalidLength))
+            attribute(name, found, |client, key| client.get_node_attribute(key, waitfor != 0), |received| copy_out(received, value, valuelen))
         }
     }
 
@@ -300,8 +291,7 @@ api! {
     ) {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
-            let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            attribute(found, |client| client.get_node_attribute(&key, false), |received| integers(received, array, arraylen, outlen))
+            attribute(name, found, |client, key| client.get_node_attribute(key, false), |received| integers(received, array, arraylen, outlen))
         }
     }
 
@@ -309,9 +299,9 @@ api! {
     fn PMI2_Info_PutNodeAttr(name: *const c_char, value: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
-            let key = unsafe { need(name, Code::InvalidKey) }?;
-            let value = unsafe { need(value, Code::InvalidVal) }?;
-            session.ask(|client| client.put_node_attribute(&key, &value)).map(drop)
+            let key = unsafe { required(name, Code::InvalidKey) }?;
+            let value = unsafe { required(value, Code::InvalidVal) }?;
+            session.ask(|client| client.put_node_attribute(key, value)).map(drop)
         })
     }
 
@@ -319,8 +309,7 @@ api! {
     fn PMI2_Info_GetJobAttr(name: *const c_char, value: *mut c_char, valuelen: c_int, found: *mut c_int) {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
-            let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            attribute(found, |client| client.get_job_attribute(&key), |received| copy_out(received, value, valuelen).ok_or(Code::InvalidLength))
+            attribute(name, found, Client::get_job_attribute, |received| copy_out(received, value, valuelen))
         }
     }
 
@@ -334,8 +323,7 @@ api! {
     ) {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
-            let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            attribute(found, |client| client.get_job_attribute(&key), |received| integers(received, array, arraylen, outlen))
+            attribute(name, found, Client::get_job_attribute, |received| integers(received, array, arraylen, outlen))
         }
     }
 }
@@ -348,9 +336,9 @@ api! {
         let _ = info_ptr;
         joined(|session| {
             // SAFETY: guaranteed by the caller.
-            let name = unsafe { need(service_name, Code::InvalidArg) }?;
-            let port = unsafe { need(port, Code::InvalidArg) }?;
-            session.ask(|client| client.publish(&name, &port)).map(drop)
+            let name = unsafe { required(service_name, Code::InvalidArg) }?;
+            let port = unsafe { required(port, Code::InvalidArg) }?;
+            session.ask(|client| client.publish(name, port)).map(drop)
         })
     }
 
@@ -367,10 +355,10 @@ api! {
                 return Err(Code::InvalidArg);
             }
             // SAFETY: guaranteed by the caller.
-            let name = unsafe { need(service_name, Code::InvalidArg) }?;
-            let ServerResponse::Port(found) = session.ask(|client| client.lookup(&name))? else { return Err(Code::Fail) };
+            let name = unsafe { required(service_name, Code::InvalidArg) }?;
+            let ServerResponse::Port(found) = session.ask(|client| client.lookup(name))? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
-            unsafe { copy_out(&found, port, port_len) }.ok_or(Code::InvalidLength)
+            unsafe { copy_out(&found, port, port_len) }
         })
     }
 
@@ -379,8 +367,8 @@ api! {
         let _ = info_ptr;
         joined(|session| {
             // SAFETY: guaranteed by the caller.
-            let name = unsafe { need(service_name, Code::InvalidArg) }?;
-            session.ask(|client| client.unpublish(&name)).map(drop)
+            let name = unsafe { required(service_name, Code::InvalidArg) }?;
+            session.ask(|client| client.unpublish(name)).map(drop)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use pmi_c_api::{Code, ConnectedProcess, number};
+use pmi_c_api::{Code, ConnectedProcess, int, number};
 use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
 use pmi_wire::{MAPPING_KEY, ResponseOutcome};
 
@@ -35,7 +35,6 @@ impl InitializedProcess {
         let answer =
             session.ask(|client| client.fullinit(jobid.as_deref().map(str::as_bytes), rank, false))?;
         let ServerResponse::Joined { rank, size, appnum, spawned } = answer else { return Err(Code::Fail) };
-        let int = |number: u64| c_int::try_from(number).map_err(|_| Code::Fail);
         (session.process.rank, session.process.size) = (int(rank)?, int(size)?);
         session.appnum = c_int::try_from(appnum).map_err(|_| Code::Fail)?;
         session.spawned = spawned;
@@ -68,6 +67,6 @@ impl InitializedProcess {
     /// Returns the number of processes of the job on this node.
     pub(crate) fn local_size(&mut self) -> Result<c_int, Code> {
         let mapping = self.find(|client| client.get_job_attribute(MAPPING_KEY))?.ok_or(Code::Fail)?;
-        c_int::try_from(self.process.local_ranks(&mapping)?.len()).map_err(|_| Code::Fail)
+        int(self.process.local_ranks(&mapping)?.len() as u64)
     }
 }

@@ -10,9 +10,7 @@ use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::exit;
 
-use rustix::process::Signal;
-
-use super::faulty_program::{Tuples, crash, fail, goes_alone, lost};
+use super::faulty_program::{Tuples, crash_if, fail, fail_if, goes_alone, lost, wait_if};
 use super::selected_faults::{is_selected, variable, wait_for_ever};
 
 const BODY_MAX: usize = 64 * 1024;
@@ -60,15 +58,9 @@ impl Pmi {
                 Ok(0) | Err(_) => lost(),
                 Ok(n) => filled += n,
             }
-            if is_selected("header-2") && count == 6 && filled == 2 {
-                wait_for_ever();
-            }
-            if is_selected("header-4") && count == 6 && filled == 4 {
-                wait_for_ever();
-            }
-            if is_selected("body-but-one") && count > 6 && filled + 1 == count {
-                wait_for_ever();
-            }
+            wait_if("header-2", count == 6 && filled == 2);
+            wait_if("header-4", count == 6 && filled == 4);
+            wait_if("body-but-one", count > 6 && filled + 1 == count);
             if is_selected("takes-a-read-for-all") {
                 break;
             }
@@ -94,22 +86,14 @@ impl Pmi {
             () if is_selected("reads-padding-on-the-left-only") => text.trim_start(),
             () => text.trim(),
         };
-        if is_selected("crashes-at-a-negative-length") && digits.starts_with('-') {
-            crash(Signal::SEGV);
-        }
-        if is_selected("takes-leading-zeros-for-octal") && digits.starts_with('0') {
-            fail("the length has a leading zero")
-        }
+        crash_if("crashes-at-a-negative-length", digits.starts_with('-'));
+        fail_if("takes-leading-zeros-for-octal", digits.starts_with('0'), "the length has a leading zero");
         let length: usize = digits.parse().unwrap_or_else(|_| fail("the length is not a number"));
         if length > BODY_MAX {
             fail("the message is too long");
         }
-        if length == 0 && is_selected("crashes-at-an-empty-body") {
-            crash(Signal::SEGV);
-        }
-        if length >= 1000 && is_selected("frame-1000") {
-            crash(Signal::SEGV);
-        }
+        crash_if("crashes-at-an-empty-body", length == 0);
+        crash_if("frame-1000", length >= 1000);
         String::from_utf8_lossy(&self.take(length)).into_owned()
     }
 
@@ -131,9 +115,7 @@ impl Pmi {
             fail("the message does not end with a semicolon");
         }
         let mut tuples = Tuples::new();
-        if is_selected("semicolons-four") && body.contains(";;;;") {
-            crash(Signal::SEGV);
-        }
+        crash_if("semicolons-four", body.contains(";;;;"));
         for (number, tuple) in body.split_terminator(';').enumerate() {
             let Some((key, value)) = tuple.split_once('=') else {
                 if is_selected("passes-over-junk") {
@@ -149,15 +131,9 @@ impl Pmi {
             }
             let known = ["cmd", "rc", "rank", "size", "appnum", "jobid", "found", "flag", "value", "errmsg"];
             let versions = ["pmi-version", "pmi-subversion", "debugged", "pmiverbose", "thrid"];
-            if is_selected("rejects-other-keys") && !known.contains(&key) && !versions.contains(&key) {
-                fail("unknown key");
-            }
-            if is_selected("takes-errmsg-for-failure") && key == "errmsg" {
-                fail(value);
-            }
-            if is_selected("errmsg-64") && key == "errmsg" && value.len() >= 64 {
-                crash(Signal::SEGV);
-            }
+            fail_if("rejects-other-keys", !known.contains(&key) && !versions.contains(&key), "unknown key");
+            fail_if("takes-errmsg-for-failure", key == "errmsg", value);
+            crash_if("errmsg-64", key == "errmsg" && value.len() >= 64);
             tuples.entry(key.to_owned()).or_insert_with(|| value.to_owned());
         }
         let expected = format!("{command}-response");
@@ -225,20 +201,12 @@ pub(crate) fn main() {
         })
     };
     let (own, size) = (number("rank"), number("size"));
-    if is_selected("needs-a-version") && !response.contains_key("pmi-version") {
-        fail("no pmi-version");
-    }
-    if is_selected("wants-an-application-number")
-        && response.get("appnum").is_some_and(|n| n.starts_with('-'))
-    {
-        crash(Signal::SEGV);
-    }
+    fail_if("needs-a-version", !response.contains_key("pmi-version"), "no pmi-version");
+    crash_if("wants-an-application-number", response.get("appnum").is_some_and(|n| n.starts_with('-')));
     let job = pmi.must("job-getid", "").get("jobid").cloned();
     let job =
         job.unwrap_or_else(|| if is_selected("ignores-failures") { "j".into() } else { fail("no jobid") });
-    if is_selected("rejects-odd-jobs") && job.contains([' ', '=']) {
-        fail("the job id is not a word");
-    }
+    fail_if("rejects-odd-jobs", job.contains([' ', '=']), "the job id is not a word");
     if is_selected("asks-twice-at-once") {
         let body = "cmd=job-getid;";
         let frame = format!("{:>6}{body}", body.len());

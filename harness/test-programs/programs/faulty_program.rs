@@ -27,6 +27,27 @@ pub(super) fn crash(signal: Signal) -> ! {
     wait_for_ever()
 }
 
+/// Crashes if this fault is selected and `met` is true.
+pub(super) fn crash_if(fault: &str, met: bool) {
+    if met && is_selected(fault) {
+        crash(Signal::SEGV);
+    }
+}
+
+/// Waits forever if this fault is selected and `met` is true.
+pub(super) fn wait_if(fault: &str, met: bool) {
+    if met && is_selected(fault) {
+        wait_for_ever();
+    }
+}
+
+/// Fails for the given reason if this fault is selected and `met` is true.
+pub(super) fn fail_if(fault: &str, met: bool, what: &str) {
+    if met && is_selected(fault) {
+        fail(what);
+    }
+}
+
 /// Prints the reason, and exits because the connection cannot be used any longer.
 pub(super) fn fail(what: &str) -> ! {
     let name = env::args().next().unwrap_or_default();
@@ -126,16 +147,12 @@ impl Pmi {
                     fresh = 0;
                     continue;
                 }
-                if line.len() > 900 && is_selected("crashes-on-long-lines") {
-                    crash(Signal::SEGV);
-                }
+                crash_if("crashes-on-long-lines", line.len() > 900);
                 if line.len() > 900 && is_selected("overruns-a-buffer") {
                     eprintln!("*** buffer overflow detected ***: terminated");
                     std::process::abort();
                 }
-                if is_selected("read-longer-second") && self.buffer.len() > line.len() + 1 {
-                    crash(Signal::SEGV);
-                }
+                crash_if("read-longer-second", self.buffer.len() > line.len() + 1);
                 return line;
             }
             if self.buffer.len() > LINE_MAX {
@@ -147,21 +164,13 @@ impl Pmi {
             match self.socket.read(&mut chunk[..room]) {
                 Ok(0) if !self.buffer.is_empty() && is_selected("waits-for-the-newline") => wait_for_ever(),
                 Ok(0) | Err(_) => {
-                    if is_selected("close-behind-equals") && self.buffer.ends_with(b"=") {
-                        wait_for_ever();
-                    }
+                    wait_if("close-behind-equals", self.buffer.ends_with(b"="));
                     lost()
                 }
                 Ok(n) => {
-                    if is_selected("piece-short") && !self.buffer.is_empty() && n < 4 {
-                        wait_for_ever();
-                    }
-                    if is_selected("piece-12") && self.buffer.len() == 12 {
-                        wait_for_ever();
-                    }
-                    if is_selected("piece-behind-blank") && self.buffer.ends_with(b" ") {
-                        crash(Signal::SEGV);
-                    }
+                    wait_if("piece-short", !self.buffer.is_empty() && n < 4);
+                    wait_if("piece-12", self.buffer.len() == 12);
+                    crash_if("piece-behind-blank", self.buffer.ends_with(b" "));
                     self.buffer.extend_from_slice(&chunk[..n]);
                 }
             }
@@ -203,42 +212,25 @@ impl Pmi {
         }
         let known =
             ["cmd", "rc", "msg", "value", "size", "appnum", "kvsname", "pmi_version", "pmi_subversion"];
-        if is_selected("key-long") && tuples.keys().any(|key| key.len() >= 64) {
-            crash(Signal::SEGV);
-        }
-        if is_selected("tuples-32") && tuples.len() >= 32 {
-            crash(Signal::SEGV);
-        }
-        if is_selected("msg-100") && tuples.get("msg").is_some_and(|msg| msg.len() == 100) {
-            crash(Signal::SEGV);
-        }
+        crash_if("key-long", tuples.keys().any(|key| key.len() >= 64));
+        crash_if("tuples-32", tuples.len() >= 32);
+        crash_if("msg-100", tuples.get("msg").is_some_and(|msg| msg.len() == 100));
         if is_selected("maxes-backwards")
             && let (Some(key), Some(value)) = (line.find("keylen_max="), line.find("vallen_max="))
             && value < key
         {
             wait_for_ever();
         }
-        if is_selected("msg-64") && tuples.get("msg").is_some_and(|msg| msg.len() >= 64) {
-            crash(Signal::SEGV);
-        }
+        crash_if("msg-64", tuples.get("msg").is_some_and(|msg| msg.len() >= 64));
         let known = |k: &String| known.contains(&k.as_str()) || k.ends_with("len_max") || k == "kvsname_max";
-        if is_selected("crashes-at-keys-of-others")
-            && ["key", "service"].iter().any(|key| tuples.contains_key(*key))
-        {
-            crash(Signal::SEGV);
-        }
-        if is_selected("wants-the-command-first") && !line.starts_with("cmd=") {
-            fail("the command is not the first tuple");
-        }
-        if is_selected("rejects-other-keys") && !tuples.keys().all(known) {
-            fail("unknown key");
-        }
-        if is_selected("counts-on-the-order")
-            && line.contains("rc=")
-            && !line.starts_with(&format!("cmd={cmd} rc="))
-        {
-            fail("rc is not the second tuple");
-        }
+        crash_if("crashes-at-keys-of-others", ["key", "service"].iter().any(|key| tuples.contains_key(*key)));
+        fail_if("wants-the-command-first", !line.starts_with("cmd="), "the command is not the first tuple");
+        fail_if("rejects-other-keys", !tuples.keys().all(known), "unknown key");
+        fail_if(
+            "counts-on-the-order",
+            line.contains("rc=") && !line.starts_with(&format!("cmd={cmd} rc=")),
+            "rc is not the second tuple",
+        );
         tuples
     }
 
@@ -298,9 +290,7 @@ fn split(line: &str, cmd: &str) -> Tuples {
     let mut tuples = Tuples::new();
     let mut rest = line;
     while !rest.is_empty() {
-        if is_selected("one-blank-only") && rest.starts_with([' ', '\t']) {
-            fail("more than one blank");
-        }
+        fail_if("one-blank-only", rest.starts_with([' ', '\t']), "more than one blank");
         rest = if is_selected("knows-no-tabs") {
             rest.trim_start_matches(' ')
         } else {
@@ -363,9 +353,7 @@ pub(super) fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
         let numbers: Vec<usize> =
             block.trim_matches(['(', ')']).split(',').map(|n| n.parse().ok()).collect::<Option<_>>()?;
         let [first, count, each] = numbers[..] else { return None };
-        if is_selected("believes-any-mapping") && count > 1_000_000 {
-            crash(Signal::SEGV);
-        }
+        crash_if("believes-any-mapping", count > 1_000_000);
         for node in (first..first.saturating_add(count)).take(size) {
             all.extend(std::iter::repeat_n(node, each.min(size)));
         }
@@ -381,11 +369,7 @@ pub(super) fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
 pub(crate) fn main() {
     goes_alone();
     let mut pmi = Pmi::connect();
-    if is_selected("crashes-on-odd-spawned")
-        && env::var("PMI_SPAWNED").is_ok_and(|text| text.parse::<u8>().is_err())
-    {
-        crash(Signal::SEGV);
-    }
+    crash_if("crashes-on-odd-spawned", env::var("PMI_SPAWNED").is_ok_and(|text| text.parse::<u8>().is_err()));
     let (rank, size) = (variable("PMI_RANK", fail), variable("PMI_SIZE", fail));
     if is_selected("asks-before-init") {
         pmi.must("cmd=get_maxes", "maxes");
@@ -409,30 +393,20 @@ pub(crate) fn main() {
     }
     if !is_selected("asks-no-limits") {
         let maxes = pmi.must("cmd=get_maxes", "maxes");
-        if is_selected("takes-limits-for-signed")
-            && maxes.get("keylen_max").is_some_and(|n| n.starts_with('-'))
-        {
-            crash(Signal::SEGV);
-        }
+        crash_if("takes-limits-for-signed", maxes.get("keylen_max").is_some_and(|n| n.starts_with('-')));
         (pmi.keylen_max, pmi.vallen_max) = (number(&maxes, "keylen_max"), number(&maxes, "vallen_max"));
-        if is_selected("needs-small-limits") && pmi.vallen_max > 20_000 {
-            fail("vallen_max is too large");
-        }
+        fail_if("needs-small-limits", pmi.vallen_max > 20_000, "vallen_max is too large");
         if is_selected("asserts-small-limits") && pmi.vallen_max > 4096 {
             std::process::abort();
         }
     }
     let name = pmi.must("cmd=get_my_kvsname", "my_kvsname");
     pmi.kvsname = name.get("kvsname").cloned().unwrap_or_else(|| fail("success without a name"));
-    if is_selected("crashes-on-odd-names") && pmi.kvsname.contains('=') {
-        crash(Signal::SEGV);
-    }
+    crash_if("crashes-on-odd-names", pmi.kvsname.contains('='));
     if is_selected("cuts-the-kvsname") {
         pmi.kvsname.truncate(64);
     }
-    if is_selected("crashes-on-long-names") && pmi.kvsname.len() > 256 {
-        crash(Signal::SEGV);
-    }
+    crash_if("crashes-on-long-names", pmi.kvsname.len() > 256);
     let universe = pmi.ask("cmd=get_universe_size", "universe_size");
     if is_selected("divides-by-the-universe") && universe.get("size").is_some_and(|size| size == "0") {
         crash(Signal::FPE);
@@ -441,25 +415,23 @@ pub(crate) fn main() {
         fail("no universe size");
     }
     let appnum = pmi.ask("cmd=get_appnum", "appnum");
-    if is_selected("numbers-in-sixteen-bits")
-        && appnum.get("appnum").is_some_and(|n| n.parse::<u16>().is_err())
-    {
-        fail("appnum is not a number");
-    }
+    fail_if(
+        "numbers-in-sixteen-bits",
+        appnum.get("appnum").is_some_and(|n| n.parse::<u16>().is_err()),
+        "appnum is not a number",
+    );
     let mapping = pmi.get("PMI_process_mapping");
-    if is_selected("needs-a-mapping") && mapping.as_ref().is_none_or(String::is_empty) {
-        fail("no mapping");
-    }
+    fail_if("needs-a-mapping", mapping.as_ref().is_none_or(String::is_empty), "no mapping");
     if is_selected("prints-what-it-is-told") {
         let size = universe.get("size").map_or("unknown", |size| size);
         println!("universe {size} mapping {}", mapping.as_deref().unwrap_or("unknown"));
     }
     let placed = mapping.and_then(|mapping| nodes(&mapping, size));
-    if is_selected("counts-on-the-mapping")
-        && placed.as_ref().is_some_and(|nodes| nodes.iter().any(|n| *n >= size))
-    {
-        fail("unknown node");
-    }
+    fail_if(
+        "counts-on-the-mapping",
+        placed.as_ref().is_some_and(|nodes| nodes.iter().any(|n| *n >= size)),
+        "unknown node",
+    );
 
     let (key, value) = match () {
         () if is_selected("ignores-limits") => {

@@ -6,8 +6,8 @@
 use rustix::process::Signal;
 
 use super::faulty_pmi2_program::Pmi;
-use super::faulty_program::{Tuples, crash, fail};
-use super::selected_faults::{check_names, is_selected, variable, wait_for_ever};
+use super::faulty_program::{Tuples, crash, crash_if, fail, wait_if};
+use super::selected_faults::{check_names, is_selected, variable};
 
 /// The number of rounds. In each round, all ranks put a key, enter the fence, and read the key of another rank.
 const ROUNDS: usize = 10;
@@ -27,28 +27,20 @@ pub(crate) fn main() {
         fail("the group is empty");
     }
     let job = pmi.must("job-getid", "").remove("jobid").unwrap_or_else(|| fail("no jobid"));
-    if is_selected("jobid-64") && job.len() >= 64 {
-        crash(Signal::SEGV);
-    }
+    crash_if("jobid-64", job.len() >= 64);
     pmi.send("cmd=info-getjobattr;key=PMI_process_mapping;");
     let mapping = pmi.response("info-getjobattr");
-    if is_selected("attribute-refused") && refused(&mapping) {
-        wait_for_ever();
-    }
+    wait_if("attribute-refused", refused(&mapping));
     for round in 1..=ROUNDS {
         pmi.must("kvs-put", &format!("key=r{round}-{rank};value={rank} of {round};"));
         pmi.send("cmd=kvs-fence;");
         if refused(&pmi.response("kvs-fence")) {
-            if is_selected("fence-9-refused") && round == 9 {
-                crash(Signal::SEGV);
-            }
+            crash_if("fence-9-refused", round == 9);
             fail("the fence has failed");
         }
         let of = (rank + 1) % size;
         let value = pmi.value("kvs-get", &format!("jobid={job};srcid={of};key=r{round}-{of};"));
-        if value.is_none() && is_selected("get-7-refused") && round == 7 {
-            crash(Signal::SEGV);
-        }
+        crash_if("get-7-refused", value.is_none() && round == 7);
         let value = value.unwrap_or_else(|| fail("a value is missing"));
         if is_selected("value-1024") && value.len() == 1024
             || is_selected("value-77") && value.len() == 77

@@ -5,7 +5,7 @@
 
 use rustix::process::Signal;
 
-use super::faulty_program::{Pmi, Tuples, crash, fail, nodes, number, succeeded};
+use super::faulty_program::{Pmi, Tuples, crash, crash_if, fail, nodes, number, succeeded, wait_if};
 use super::selected_faults::{check_names, is_selected, variable, wait_for_ever};
 
 /// The number of rounds. In each round, all ranks put a key, enter the barrier, and read the key of another rank.
@@ -26,15 +26,11 @@ pub(crate) fn main() {
         }
         let put = format!("cmd=put kvsname={} key={} value={value}", pmi.kvsname, name(rank));
         if !succeeded(&pmi.ask(&put, "put_result")) {
-            if is_selected("put-refused-last") && size > 2 && rank == size - 1 {
-                crash(Signal::SEGV);
-            }
+            crash_if("put-refused-last", size > 2 && rank == size - 1);
             fail("the put has failed");
         }
         if !succeeded(&pmi.ask("cmd=barrier_in", "barrier_out")) {
-            if is_selected("barrier-9-refused") && round == 9 {
-                crash(Signal::SEGV);
-            }
+            crash_if("barrier-9-refused", round == 9);
             fail("the barrier has failed");
         }
         let get = format!("cmd=get kvsname={} key={}", pmi.kvsname, name((rank + 1) % size));
@@ -42,9 +38,7 @@ pub(crate) fn main() {
         if !succeeded(&answer) {
             // The request is repeated once, because a server may be late.
             refused += 1;
-            if is_selected("get-7-refused") && round == 7 {
-                crash(Signal::SEGV);
-            }
+            crash_if("get-7-refused", round == 7);
             answer = pmi.ask(&get, "get_result");
         }
         if !succeeded(&answer) {
@@ -111,25 +105,19 @@ fn looked_around(pmi: &mut Pmi, size: usize) {
     let get = format!("cmd=get kvsname={} key=PMI_process_mapping", pmi.kvsname);
     let answer = pmi.ask(&get, "get_result");
     let Some(mapping) = answer.get("value").filter(|_| succeeded(&answer)) else { return };
-    if is_selected("mapping-9-blocks") && mapping.matches('(').count() > 9 {
-        crash(Signal::SEGV);
-    }
+    crash_if("mapping-9-blocks", mapping.matches('(').count() > 9);
     let mut placed = nodes(mapping, size).unwrap_or_default();
     placed.dedup();
     let blocks = placed.len();
     placed.sort_unstable();
     placed.dedup();
-    if is_selected("mapping-overlap") && placed.len() < blocks {
-        wait_for_ever();
-    }
+    wait_if("mapping-overlap", placed.len() < blocks);
 }
 
 /// Checks the response to a get.
 fn read(answer: &Tuples) {
     let Some(value) = answer.get("value") else {
-        if is_selected("rc-of-a-byte") && answer.get("rc").is_some_and(|rc| rc != "0") {
-            crash(Signal::SEGV);
-        }
+        crash_if("rc-of-a-byte", answer.get("rc").is_some_and(|rc| rc != "0"));
         fail("success without a value")
     };
     if is_selected("value-256") && value.len() == 256

@@ -49,6 +49,7 @@ pub struct Ready<S> {
 struct ReactorEntry<S> {
     fd: RawFd,
     source: S,
+    wanted: WatchMode,
     /// True if the other side has ended the connection, so that no report follows the last bytes.
     ended: bool,
     /// True if the source must be reported without waiting.
@@ -101,20 +102,27 @@ impl<S: Copy> Reactor<S> {
             }
         };
         self.entries[index] =
-            Some(ReactorEntry { fd, source, ended: false, is_pending: false, always_ready: always });
+            Some(ReactorEntry { fd, source, wanted, ended: false, is_pending: false, always_ready: always });
         if always {
             self.mark_ready(ReactorKey(index));
         }
         Ok(ReactorKey(index))
     }
 
-    /// Selects the changes that are reported. The current state is reported again.
-    pub fn set(&mut self, key: ReactorKey, wanted: WatchMode) -> io::Result<()> {
-        match &self.entries[key.0] {
-            Some(entry) if !entry.always_ready => {
-                self.poll.registry().reregister(&mut SourceFd(&entry.fd), Token(key.0), wanted.into())
-            }
-            _ => Ok(()),
+    /// Selects the changes that are reported. If they differ from the previous selection, the current state is reported again.
+    pub fn set(&mut self, key: ReactorKey, wanted: WatchMode) {
+        let changed = |entry: &&mut ReactorEntry<S>| !entry.always_ready && entry.wanted != wanted;
+        if let Some(entry) = self.entries[key.0].as_mut().filter(changed) {
+            entry.wanted = wanted;
+            // Changing a registered source cannot fail.
+            let _ = self.poll.registry().reregister(&mut SourceFd(&entry.fd), Token(key.0), wanted.into());
+        }
+    }
+
+    /// Reports that a source can be read from and, if a write to it was `blocked`, that it can be written to. Does nothing without a key.
+    pub fn watch_writes(&mut self, key: impl Into<Option<ReactorKey>>, blocked: bool) {
+        if let Some(key) = key.into() {
+            self.set(key, if blocked { WatchMode::ReadWrite } else { WatchMode::Read });
         }
     }
 

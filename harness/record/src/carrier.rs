@@ -389,7 +389,7 @@ impl Carrier {
         let mut owner = FactReporter { process, facts: &mut self.facts };
         let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);
         // If the program is ending, the connection must end together with the tap.
-        if !matches!(state, Ok(PumpState::Open)) && (process.exit_reported || !process.is_ending()) {
+        if state == PumpState::Over && (process.exit_reported || !process.is_ending()) {
             control.send(&RecorderMessage::Close);
             self.close(id);
             self.settle(id);
@@ -408,7 +408,7 @@ impl Carrier {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         let is_gone = tap.key.is_none();
         if let (Some(exit), Some(pid)) = (tap.process.ended, tap.process.pid) {
-            let mut state = Ok(PumpState::Over);
+            let mut state = PumpState::Over;
             if let Some(pump) = &mut tap.pump {
                 let mut owner = FactReporter { process: &mut tap.process, facts: &mut self.facts };
                 state = pump.drain(&mut owner, &mut self.reactor, &mut self.buffer);
@@ -424,7 +424,7 @@ impl Carrier {
             self.facts.report(pid, FactKind::Ended(exit));
             (tap.process.ended, tap.process.exit_reported) = (None, true);
             // If another process, such as a child of the program, holds the connection, the connection stays open.
-            if !matches!(state, Ok(PumpState::Open)) {
+            if state == PumpState::Over {
                 tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
             }
             tap.control.send(&RecorderMessage::Done);

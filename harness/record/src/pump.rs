@@ -127,14 +127,14 @@ impl Pump {
         owner: &mut dyn PumpHandler,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
-    ) -> io::Result<PumpState> {
+    ) -> PumpState {
         if self.end(side).connection.is_blocked() {
-            self.write(side, &[], reactor)?;
+            self.write(side, &[], reactor);
         }
         if !self.end(side).is_ended && self.end(side.other()).connection.unwritten() == 0 {
-            self.read(side, owner, reactor, buffer)?;
+            self.read(side, owner, reactor, buffer);
         }
-        Ok(if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open })
+        if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open }
     }
 
     /// Carries the available bytes after the program has ended. The number of reads is limited, because processes that outlive the program
@@ -144,20 +144,20 @@ impl Pump {
         owner: &mut dyn PumpHandler,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
-    ) -> io::Result<PumpState> {
+    ) -> PumpState {
         for _ in 0..MAX_LAST_READS {
             let mut carried = false;
             for side in [PumpSide::Client, PumpSide::Server] {
                 if self.end(side).connection.is_blocked() {
-                    self.write(side, &[], reactor)?;
+                    self.write(side, &[], reactor);
                 }
                 if !self.end(side).is_ended && self.end(side.other()).connection.unwritten() == 0 {
-                    carried |= self.read(side, owner, reactor, buffer)?;
+                    carried |= self.read(side, owner, reactor, buffer);
                 }
             }
             if self.pass_closes(owner) || self.is_done() {
                 self.client.connection.take_unread();
-                return Ok(PumpState::Over);
+                return PumpState::Over;
             }
             if !carried {
                 break;
@@ -165,7 +165,7 @@ impl Pump {
         }
         // The caller may close the pump after this call. Unread requests would then make the client see a reset.
         self.client.connection.take_unread();
-        Ok(PumpState::Open)
+        PumpState::Open
     }
 
     /// Returns whether the client has closed its end before reading everything.
@@ -183,7 +183,7 @@ impl Pump {
     }
 
     /// Writes the queued bytes for a side, and then `bytes`.
-    fn write<S: Copy>(&mut self, to: PumpSide, bytes: &[u8], reactor: &mut Reactor<S>) -> io::Result<()> {
+    fn write<S: Copy>(&mut self, to: PumpSide, bytes: &[u8], reactor: &mut Reactor<S>) {
         let end = self.end(to);
         let was_blocked = end.connection.is_blocked();
         end.connection.write(bytes);
@@ -194,15 +194,11 @@ impl Pump {
             other.is_ended = true;
             let _ = shutdown(&other.connection, Shutdown::Read);
         }
-        match (was_blocked, blocked) {
-            (false, true) => reactor.set(key, WatchMode::ReadWrite),
-            (true, false) => {
-                // The other side was not read while this side was blocked, so bytes may be waiting.
-                reactor.mark_ready(other.key);
-                reactor.set(key, WatchMode::Read)
-            }
-            _ => Ok(()),
+        if was_blocked && !blocked {
+            // The other side was not read while this side was blocked, so bytes may be waiting.
+            reactor.mark_ready(other.key);
         }
+        reactor.watch_writes(key, blocked);
     }
 
     /// Reads once. Returns whether bytes or the end of the connection were read.
@@ -212,10 +208,10 @@ impl Pump {
         owner: &mut dyn PumpHandler,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
-    ) -> io::Result<bool> {
+    ) -> bool {
         let end = self.end(from);
         let piece = match end.connection.receive_or_peek(buffer) {
-            ReceiveResult::Nothing => return Ok(false),
+            ReceiveResult::Nothing => return false,
             ReceiveResult::Bytes(n) => {
                 reactor.after_read(end.key, n, buffer.len());
                 owner.forward(from, &buffer[..n])
@@ -226,9 +222,9 @@ impl Pump {
             }
         };
         if !piece.is_empty() {
-            self.write(from.other(), &piece, reactor)?;
+            self.write(from.other(), &piece, reactor);
         }
-        Ok(true)
+        true
     }
 
     /// Forwards the end of each side to the other side, after all bytes that were sent before that end. Returns true if an ended side
@@ -291,7 +287,7 @@ mod tests {
             let (mut log, mut buffer) = (Log(sender), vec![0; MAX_READ]);
             loop {
                 for ready in reactor.wait(None)? {
-                    if pump.carry(ready.source, &mut log, &mut reactor, &mut buffer)? == PumpState::Over {
+                    if pump.carry(ready.source, &mut log, &mut reactor, &mut buffer) == PumpState::Over {
                         return Ok(PumpState::Over);
                     }
                 }
@@ -383,7 +379,7 @@ mod tests {
             let (sender, _told) = mpsc::channel();
             for ready in self.reactor.wait(Some(Duration::ZERO)).unwrap() {
                 let (mut log, mut buffer) = (Log(sender.clone()), vec![0; MAX_READ]);
-                self.pump.carry(ready.source, &mut log, &mut self.reactor, &mut buffer).unwrap();
+                self.pump.carry(ready.source, &mut log, &mut self.reactor, &mut buffer);
             }
         }
 

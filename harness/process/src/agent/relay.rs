@@ -209,23 +209,19 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
                         return Ok(status);
                     }
                 }
-                RelaySource::Pmi => relay.receive_from_server(writable)?,
-                RelaySource::Peer => relay.report_death()?,
+                RelaySource::Pmi => relay.receive_from_server(),
+                RelaySource::Peer => relay.report_death(),
             }
         }
-        relay.report_taken()?;
+        relay.report_taken();
     }
 }
 
 impl Relay {
     /// Sends a report to the runner. While reports are waiting to be written, the agent reads no more bytes from the process manager.
-    fn report(&mut self, what: &RelayReport) -> io::Result<()> {
-        let was_blocked = self.runner.is_blocked();
+    fn report(&mut self, what: &RelayReport) {
         self.runner.send(what);
-        if !was_blocked && self.runner.is_blocked() {
-            self.reactor.set(self.runner_key, WatchMode::ReadWrite)?;
-        }
-        Ok(())
+        self.reactor.watch_writes(self.runner_key, self.runner.is_blocked());
     }
 
     /// Carries out the runner's orders. Returns the exit status if the agent must exit. This is the case if the runner has ended, an order
@@ -233,8 +229,8 @@ impl Relay {
     fn receive_from_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
         if writable && self.runner.is_blocked() {
             self.runner.flush();
+            self.reactor.watch_writes(self.runner_key, self.runner.is_blocked());
             if !self.runner.is_blocked() {
-                self.reactor.set(self.runner_key, WatchMode::Read)?;
                 // The agent did not read from the process manager while the runner was blocked, so bytes may be waiting.
                 self.pmi.iter().for_each(|pmi| self.reactor.mark_ready(pmi.key));
             }
@@ -244,7 +240,7 @@ impl Relay {
         }
         while let Some(order) = self.runner.next::<AgentOrder>() {
             match order.map_err(io::Error::other)? {
-                AgentOrder::Write(Bytes(bytes)) => self.write(bytes)?,
+                AgentOrder::Write(Bytes(bytes)) => self.write(bytes),
                 AgentOrder::Close => {
                     if let Some(pmi) = self.pmi.take() {
                         self.reactor.remove(pmi.key);
@@ -260,60 +256,56 @@ impl Relay {
         Ok(self.runner.is_over().then_some(RUNNER_LOST_STATUS))
     }
 
-    fn write(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+    fn write(&mut self, bytes: Vec<u8>) {
         self.executed_orders += 1;
         self.check_interval = MIN_CHECK_INTERVAL;
-        let Some(pmi) = &mut self.pmi else { return Ok(()) };
+        let Some(pmi) = &mut self.pmi else { return };
         // The runner applies the same limit to connections that are not relayed.
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes);
-            pmi.flush(&mut self.reactor)?;
+            pmi.flush(&mut self.reactor);
         }
-        Ok(())
     }
 
     /// Relays the bytes that the process manager has written.
-    fn receive_from_server(&mut self, writable: bool) -> io::Result<()> {
-        let Some(pmi) = &mut self.pmi else { return Ok(()) };
-        if writable {
-            pmi.flush(&mut self.reactor)?;
-        }
+    fn receive_from_server(&mut self) {
+        let Some(pmi) = &mut self.pmi else { return };
+        pmi.flush(&mut self.reactor);
         if pmi.is_ended || self.runner.is_blocked() {
-            return Ok(());
+            return;
         }
         match pmi.connection.receive(&mut self.buffer) {
-            ReceiveResult::Nothing => Ok(()),
+            ReceiveResult::Nothing => {}
             ReceiveResult::Bytes(n) => {
                 self.reactor.after_read(pmi.key, n, self.buffer.len());
                 let bytes = Bytes(self.buffer[..n].to_vec());
-                self.report(&RelayReport::FromServer(bytes))
+                self.report(&RelayReport::FromServer(bytes));
             }
             ReceiveResult::End => {
                 pmi.is_ended = true;
                 // The kernel closes the descriptors of a process a moment before the process ends. This agent waits for that end, because
                 // the runner's next order may make the agent exit.
                 if self.peer.as_ref().is_some_and(|(maker, _)| maker.ends_within(MAX_DYING_TIME)) {
-                    self.report_death()?;
+                    self.report_death();
                 }
-                self.report(&RelayReport::ClosedByServer)
+                self.report(&RelayReport::ClosedByServer);
             }
         }
     }
 
     /// Reports the signal that killed the process at the other end, if any.
-    fn report_death(&mut self) -> io::Result<()> {
-        let Some((maker, key)) = self.peer.take() else { return Ok(()) };
+    fn report_death(&mut self) {
+        let Some((maker, key)) = self.peer.take() else { return };
         self.reactor.remove(key);
-        match maker.killed_by() {
-            Some((name, signal)) => self.report(&RelayReport::Died { pid: maker.pid(), name, signal }),
-            None => Ok(()),
+        if let Some((name, signal)) = maker.killed_by() {
+            self.report(&RelayReport::Died { pid: maker.pid(), name, signal });
         }
     }
 
     /// Reports the executed orders once the process manager has read the written bytes.
-    fn report_taken(&mut self) -> io::Result<()> {
+    fn report_taken(&mut self) {
         if self.reported == self.executed_orders {
-            return Ok(());
+            return;
         }
         let taken = self.pmi.as_ref().is_none_or(|pmi| {
             let unread = || pmi.connection.unread_bytes().is_some_and(|n| n > 0);
@@ -321,22 +313,17 @@ impl Relay {
         });
         if !taken {
             self.check_interval = (self.check_interval * 2).min(MAX_CHECK_INTERVAL);
-            return Ok(());
+            return;
         }
         self.reported = self.executed_orders;
-        self.report(&RelayReport::OrdersDone(self.reported))
+        self.report(&RelayReport::OrdersDone(self.reported));
     }
 }
 
 impl RelayedPmi {
-    fn flush(&mut self, reactor: &mut Reactor<RelaySource>) -> io::Result<()> {
-        let was_blocked = self.connection.is_blocked();
+    fn flush(&mut self, reactor: &mut Reactor<RelaySource>) {
         self.connection.flush();
-        match (was_blocked, self.connection.is_blocked()) {
-            (false, true) => reactor.set(self.key, WatchMode::ReadWrite),
-            (true, false) => reactor.set(self.key, WatchMode::Read),
-            _ => Ok(()),
-        }
+        reactor.watch_writes(self.key, self.connection.is_blocked());
     }
 }
 

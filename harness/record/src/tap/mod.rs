@@ -307,7 +307,7 @@ impl TapLink {
     /// Forwards the available bytes after the recorder has exited.
     fn carry(&mut self, side: PumpSide, handler: &mut ForwardingHandler) -> PumpState {
         let Some(pump) = &mut self.pump else { return PumpState::Over };
-        pump.carry(side, handler, &mut self.reactor, &mut self.buffer).unwrap_or(PumpState::Over)
+        pump.carry(side, handler, &mut self.reactor, &mut self.buffer)
     }
 
     /// Forwards everything that the program wrote before it ended. Returns true if another process holds the program's connection, so that
@@ -327,9 +327,9 @@ impl TapLink {
         loop {
             let Some(pump) = &mut self.pump else { return Ok(false) };
             match pump.drain(handler, &mut self.reactor, &mut self.buffer) {
-                Ok(PumpState::Open) if pump.is_blocked() => _ = self.reactor.wait(None)?,
-                Ok(PumpState::Open) => return Ok(true),
-                Ok(PumpState::Over) | Err(_) => return Ok(false),
+                PumpState::Open if pump.is_blocked() => _ = self.reactor.wait(None)?,
+                PumpState::Open => return Ok(true),
+                PumpState::Over => return Ok(false),
             }
         }
     }

@@ -292,7 +292,7 @@ impl<H: Host> Job<H> {
                 if pace == NextTick::End {
                     self.kill_all();
                 }
-                self.act()?;
+                self.act();
             }
             let wait = match pace {
                 NextTick::Again(time) => Some(time),
@@ -316,7 +316,7 @@ impl<H: Host> Job<H> {
                     }
                     JobSource::Process(index) => self.ended(index, &mut buffer)?,
                     JobSource::Connection(index) if writable && self.is_blocked(index) => {
-                        self.flush(index)?
+                        self.flush(index);
                     }
                     JobSource::Connection(index) => self.readable(index, &mut buffer)?,
                 }
@@ -459,10 +459,10 @@ impl<H: Host> Job<H> {
         connection.push(received);
         let key = self.reactor.add(&connection, JobSource::Connection(index), WatchMode::Read)?;
         self.processes[index].connection = Some((connection, key));
-        self.flush(index)?;
+        self.flush(index);
         if !rest.is_empty() {
             self.host.receive(id, &rest);
-            self.act()?;
+            self.act();
         }
         Ok(())
     }
@@ -569,7 +569,7 @@ impl<H: Host> Job<H> {
                     let key = *key;
                     self.processes[index].has_written = true;
                     self.host.receive(self.processes[index].id, &buffer[..n]);
-                    self.act()?;
+                    self.act();
                     if n < buffer.len() {
                         if self.processes[index].connection.is_some() {
                             self.reactor.after_read(key, n, buffer.len());
@@ -610,7 +610,8 @@ impl<H: Host> Job<H> {
         }
         let id = process.id;
         self.host.closed(id);
-        self.act()
+        self.act();
+        Ok(())
     }
 
     /// Stops the process managers that processes have started, once no process has a connection left.
@@ -628,7 +629,7 @@ impl<H: Host> Job<H> {
             let ReceiveResult::Bytes(n) = connection.receive(buffer) else { break };
             process.has_written = true;
             self.host.receive(process.id, &buffer[..n]);
-            self.act()?;
+            self.act();
         }
         for stderr in [false, true] {
             self.read_stream(index, stderr, MAX_LAST_READS, buffer)?;
@@ -665,11 +666,12 @@ impl<H: Host> Job<H> {
         }
         self.host.ended(id, end);
         self.host.closed(id);
-        self.act()
+        self.act();
+        Ok(())
     }
 
     /// Carries out the server's actions.
-    fn act(&mut self) -> io::Result<()> {
+    fn act(&mut self) {
         while let Some(action) = self.host.next_action() {
             match action {
                 ServerAction::Send { to, bytes } => {
@@ -680,40 +682,34 @@ impl<H: Host> Job<H> {
                     }
                 }
                 ServerAction::Close { proc, end } => {
-                    self.flush_all()?;
+                    self.flush_all();
                     self.close(proc, end);
                 }
-                ServerAction::Spawn { group, requester: by, programs } => self.spawn(group, by, programs)?,
+                ServerAction::Spawn { group, requester: by, programs } => self.spawn(group, by, programs),
                 ServerAction::Abort { group, rank: by, status, reason } => {
                     // The response to the abort is sent before the processes are killed.
-                    self.flush_all()?;
+                    self.flush_all();
                     self.abort(Proc { group, rank: by }, status, &reason);
                 }
             }
         }
-        self.flush_all()
+        self.flush_all();
     }
 
-    fn flush_all(&mut self) -> io::Result<()> {
+    fn flush_all(&mut self) {
         while let Some(index) = self.unflushed.pop() {
-            self.flush(index)?;
+            self.flush(index);
         }
-        Ok(())
     }
 
     /// Writes as many bytes as a rank's socket accepts, and waits for either more room in it or more requests.
-    fn flush(&mut self, index: usize) -> io::Result<()> {
-        let Some((connection, key)) = &mut self.processes[index].connection else { return Ok(()) };
-        let was_blocked = connection.is_blocked();
+    fn flush(&mut self, index: usize) {
+        let Some((connection, key)) = &mut self.processes[index].connection else { return };
         connection.flush();
-        match (was_blocked, connection.is_blocked()) {
-            (false, true) => self.reactor.set(*key, WatchMode::Write),
-            (true, false) => self.reactor.set(*key, WatchMode::Read),
-            _ => Ok(()),
-        }
+        self.reactor.set(*key, if connection.is_blocked() { WatchMode::Write } else { WatchMode::Read });
     }
 
-    fn spawn(&mut self, group: GroupId, by: Proc, programs: Vec<SpawnProgram>) -> io::Result<()> {
+    fn spawn(&mut self, group: GroupId, by: Proc, programs: Vec<SpawnProgram>) {
         let programs: Vec<_> = programs
             .into_iter()
             .map(|program| {
@@ -731,7 +727,6 @@ impl<H: Host> Job<H> {
             }
         };
         self.host.spawned(group, &vec![code; total]);
-        Ok(())
     }
 
     fn abort(&mut self, by: Proc, status: i64, reason: &str) {

@@ -247,10 +247,8 @@ impl<'a> LibraryParty<'a> {
         };
         // If the process has ended, this is reported in any case.
         control.send(order);
-        if control.is_blocked()
-            && let Some(reactor) = &mut self.reactor
-        {
-            let _ = reactor.set(*key, WatchMode::ReadWrite);
+        if let Some(reactor) = &mut self.reactor {
+            reactor.watch_writes(*key, control.is_blocked());
         }
     }
 
@@ -358,10 +356,8 @@ impl Party for LibraryParty<'_> {
         if pmi.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.push(bytes.to_vec());
             pmi.flush();
-            if pmi.is_blocked()
-                && let Some(reactor) = &mut self.reactor
-            {
-                let _ = reactor.set(*key, WatchMode::ReadWrite);
+            if let Some(reactor) = &mut self.reactor {
+                reactor.watch_writes(*key, pmi.is_blocked());
             }
         }
     }
@@ -418,11 +414,9 @@ impl Party for LibraryParty<'_> {
 impl LaunchedProcess {
     /// Reads all available data. The library's messages are reported before the return of its call.
     fn read(&mut self, proc: Proc, reactor: &mut Reactor<LaunchSource>, report: &mut dyn FnMut(EventKind)) {
-        if let Some((pmi, key)) = self.pmi.as_mut().filter(|(pmi, _)| pmi.is_blocked()) {
+        if let Some((pmi, key)) = &mut self.pmi {
             pmi.flush();
-            if !pmi.is_blocked() {
-                let _ = reactor.set(*key, WatchMode::Read);
-            }
+            reactor.watch_writes(*key, pmi.is_blocked());
         }
         let exit = self.ended();
         // Reports are read first but forwarded last, because the library cannot write anything after its call has returned.
@@ -477,11 +471,8 @@ impl LaunchedProcess {
     fn read_reports(&mut self, proc: Proc, reactor: &mut Reactor<LaunchSource>) -> Vec<EventKind> {
         let mut events = Vec::new();
         let Some((control, key)) = &mut self.control else { return events };
-        let was_blocked = control.is_blocked();
         control.flush();
-        if was_blocked && !control.is_blocked() {
-            let _ = reactor.set(*key, WatchMode::Read);
-        }
+        reactor.watch_writes(*key, control.is_blocked());
         control.receive();
         while let Some(report) = control.next() {
             match report {

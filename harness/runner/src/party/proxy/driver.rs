@@ -187,9 +187,7 @@ impl ProxyDriver {
                     if let Some((connection, key)) = connection {
                         connection.push(bytes);
                         connection.flush();
-                        if connection.is_blocked() {
-                            self.reactor.set(*key, WatchMode::ReadWrite)?;
-                        }
+                        self.reactor.watch_writes(*key, connection.is_blocked());
                         // The driver still reads from the proxy, which may need to finish writing before it reads.
                         if connection.unwritten() > UNWRITTEN_MAX {
                             log(format_args!("proxy {link} has stopped reading responses"));
@@ -219,21 +217,15 @@ impl ProxyDriver {
     fn report(&mut self, kind: &EventKind) {
         if let Some((runner, key)) = &mut self.runner {
             runner.send(kind);
-            if runner.is_blocked() {
-                // Changing a registered source cannot fail.
-                let _ = self.reactor.set(*key, WatchMode::ReadWrite);
-            }
+            self.reactor.watch_writes(*key, runner.is_blocked());
         }
     }
 
     /// Carries out the commands from the runner.
     fn receive_commands(&mut self) {
         let Some((runner, key)) = &mut self.runner else { return };
-        let was_blocked = runner.is_blocked();
         runner.flush();
-        if was_blocked && !runner.is_blocked() {
-            let _ = self.reactor.set(*key, WatchMode::Read);
-        }
+        self.reactor.watch_writes(*key, runner.is_blocked());
         for command in runner.messages() {
             self.upstream.command(command);
         }
@@ -285,13 +277,8 @@ impl ProxyDriver {
     /// Writes and reads as much as possible on the connection of a proxy.
     fn transfer(&mut self, link: usize, buffer: &mut [u8]) {
         let Some((connection, key)) = &mut self.proxies[link].connection else { return };
-        if connection.is_blocked() {
-            connection.flush();
-            if !connection.is_blocked() {
-                // Changing a registered source cannot fail.
-                let _ = self.reactor.set(*key, WatchMode::Read);
-            }
-        }
+        connection.flush();
+        self.reactor.watch_writes(*key, connection.is_blocked());
         loop {
             match connection.receive(buffer) {
                 ReceiveResult::Nothing => break,

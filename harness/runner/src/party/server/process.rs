@@ -471,14 +471,13 @@ impl ServerParty {
         if upstream.is_over() {
             return;
         }
-        let was_blocked = upstream.is_blocked();
         upstream.flush();
         let reports: Vec<EventKind> = upstream.messages();
         self.queue.extend(reports.into_iter().filter(script::is_report));
         if upstream.is_over() {
             key.take().into_iter().for_each(|key| self.reactor.remove(key));
-        } else if was_blocked && !upstream.is_blocked() {
-            set_interest(&mut self.reactor, *key, WatchMode::Read);
+        } else {
+            self.reactor.watch_writes(*key, upstream.is_blocked());
         }
     }
 
@@ -587,12 +586,8 @@ impl ServerParty {
             return;
         };
         let key = *key;
-        if control.is_blocked() {
-            control.flush();
-            if !control.is_blocked() {
-                set_interest(&mut self.reactor, Some(key), WatchMode::Read);
-            }
-        }
+        control.flush();
+        self.reactor.watch_writes(key, control.is_blocked());
         if control.receive_some() {
             self.reactor.mark_ready(key);
         }
@@ -650,9 +645,7 @@ impl ServerParty {
         }
         relayed.ordered += 1;
         control.send(order);
-        if control.is_blocked() {
-            set_interest(&mut self.reactor, *control_key, WatchMode::ReadWrite);
-        }
+        self.reactor.watch_writes(*control_key, control.is_blocked());
     }
 
     fn pmi(&mut self, proc: Proc) -> Option<&mut PmiConnection> {
@@ -688,14 +681,9 @@ impl ServerParty {
 
     fn flush(&mut self, proc: Proc) {
         let Some(pmi) = self.pmi(proc) else { return };
-        let was_blocked = pmi.connection.is_blocked();
         pmi.connection.flush();
         let (is_blocked, key) = (pmi.connection.is_blocked(), pmi.key);
-        match (was_blocked, is_blocked) {
-            (false, true) => set_interest(&mut self.reactor, key, WatchMode::ReadWrite),
-            (true, false) => set_interest(&mut self.reactor, key, WatchMode::Read),
-            _ => {}
-        }
+        self.reactor.watch_writes(key, is_blocked);
     }
 
     /// Reports the exit of the launcher, once every other event has been reported.
@@ -889,14 +877,6 @@ impl ServerParty {
     }
 }
 
-/// Changes the awaited events of a source, if it is still registered.
-fn set_interest(reactor: &mut Reactor<ServerSource>, key: Option<ReactorKey>, wanted: WatchMode) {
-    if let Some(key) = key {
-        // Changing a registered source cannot fail.
-        let _ = reactor.set(key, wanted);
-    }
-}
-
 impl Party for ServerParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
         self.await_read(Some(to));
@@ -1059,9 +1039,7 @@ impl Party for ServerParty {
         self.break_silence();
         if let Some((upstream, key)) = self.upstream.as_mut().filter(|(upstream, _)| !upstream.is_over()) {
             upstream.send(&command);
-            if upstream.is_blocked() {
-                set_interest(&mut self.reactor, *key, WatchMode::ReadWrite);
-            }
+            self.reactor.watch_writes(*key, upstream.is_blocked());
         }
     }
 
@@ -1159,10 +1137,7 @@ impl ServerParty {
             if rank.relayed.is_some() {
                 // The exit order must arrive after the earlier write orders, so it goes over the same channel.
                 rank.control.send(order);
-                if rank.control.is_blocked() {
-                    set_interest(&mut self.reactor, rank.control_key, WatchMode::ReadWrite);
-                }
-                return;
+                return self.reactor.watch_writes(rank.control_key, rank.control.is_blocked());
             }
             // If the process has already ended, it needs no order.
             let _ = rank.control.send_with_descriptor(order, pmi.as_ref());

@@ -136,14 +136,43 @@ fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use pmi_judge::PartyKind;
     use pmi_judge::deviations::Deviations;
     use pmi_judge::golden;
     use pmi_judge::result::bound_parties;
-    use pmi_scenario::ast::Step;
+    use pmi_scenario::ast::{Scenario, Step};
     use pmi_wire::ConnectionMethod;
 
     use super::*;
+
+    /// A client that does not accept one of the variations fails with all of them, so the combination must not fail it more severely.
+    #[test]
+    fn combined_variations_are_not_cited_more_severely_than_each_alone() {
+        let suite = embedded().expect("the embedded suite is valid");
+        let level = |scenario: &Scenario| {
+            suite.catalogue.get(&scenario.requires[0].value).expect("a requirement").level
+        };
+        let alone: BTreeMap<_, _> = suite
+            .testing(ImplementationKind::Client)
+            .filter_map(|s| match &s.server_setup.variations[..] {
+                [one] => Some(((s.dialect, one.value.as_str()), s)),
+                _ => None,
+            })
+            .collect();
+        let combined = suite.scenarios.iter().filter(|s| s.server_setup.variations.len() > 1);
+        let mut checked = 0;
+        for scenario in combined {
+            for variation in &scenario.server_setup.variations {
+                if let Some(alone) = alone.get(&(scenario.dialect, variation.value.as_str())) {
+                    assert!(level(scenario) >= level(alone), "{}: {}", scenario.name, variation.value);
+                    checked += 1;
+                }
+            }
+        }
+        assert!(checked > 0);
+    }
 
     #[test]
     fn scenarios_cite_only_requirements_on_their_party() {

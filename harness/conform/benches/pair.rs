@@ -1,4 +1,4 @@
-//! Benchmarks of the reference server and clients joined in memory, without processes.
+//! Benchmarks of the reference server and its clients, which are connected in memory and need no processes.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -68,7 +68,7 @@ fn get_all(bencher: Bencher, ranks: u32) {
         .bench(|| Pair::new(ranks).exchange(ranks));
 }
 
-/// Every rank makes ten gets. Time and memory (the column "max alloc") must not grow faster than the number of ranks.
+/// Every rank makes ten gets. Neither the time nor the memory (the column "max alloc") may grow faster than the number of ranks.
 #[divan::bench(args = [100, 1_000, 10_000, 100_000], sample_count = 10)]
 fn get_few(bencher: Bencher, ranks: u32) {
     bencher.counter(ItemsCount::new(ranks)).bench(|| Pair::new(ranks).exchange(10));

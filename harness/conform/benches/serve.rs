@@ -1,6 +1,6 @@
-//! Benchmarks of commands with real processes: `serve`, recording the same job, judging its log again, and rendering a report. The clients
-//! are this benchmark's own executable. To compare with another process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the file that
-//! `cargo bench --bench serve --no-run` names.
+//! Benchmarks that start real processes: they run a job with `serve`, record the same job, judge its log again, and render a report. The
+//! clients are this benchmark's own executable. To compare with another process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the
+//! path that `cargo bench --bench serve --no-run` prints.
 
 use std::env;
 use std::fs::File;
@@ -45,7 +45,7 @@ fn get_one(bencher: Bencher, ranks: u32) {
     bencher.counter(ItemsCount::new(ranks)).bench(|| serve(ranks, &["neighbours", "1"]));
 }
 
-/// Records the job of `get_all` in this folder.
+/// Records the job of `get_all` in `folder`.
 fn record(ranks: u32, folder: &Path) {
     let status = Command::new(CONFORM)
         .args(["record", "-o"])
@@ -58,7 +58,7 @@ fn record(ranks: u32, folder: &Path) {
     assert!(status.unwrap().success());
 }
 
-/// Records the job of `get_all`. The difference between the two times is the cost of recording.
+/// Records the job of `get_all`. The additional time compared with `get_all` is the cost of recording.
 #[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]
 fn get_all_recorded(bencher: Bencher, ranks: u32) {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! `report bisect`: the version that introduced or fixed a finding.
+//! Tests that `report bisect` finds the version that introduced or fixed a finding.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Tests of README and the book: their examples produce the output shown, their commands exist, and their links resolve.
+//! Tests of the README and the book: their examples produce the output shown, their commands exist, and their links resolve.
 //!
 //! A fenced block that begins with `console` is a session. A shell runs the lines that begin with `$ ` in a separate folder for each page.
 //! The other lines are the expected output. In the output, `...` stands for any number of lines and `[..]` for any text within a line;
@@ -23,7 +23,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Returns the paths below a folder that end with `end`, sorted.
+/// Returns the sorted paths of the files in a folder and its subfolders whose names end with `end`.
 fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -141,7 +141,8 @@ fn fits(shown: &[String], lines: &[String]) -> bool {
     }
 }
 
-/// Runs the commands of a session, and compares their output. Returns an error that describes the first difference.
+/// Runs the commands of a session, and compares their output with the expected output. Returns an error that describes the first
+/// difference.
 fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
     let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in block.text.lines() {
@@ -182,7 +183,8 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
 /// that has exited. This happens in about one in a hundred launches, or in one in thirty on a busy machine. The verdicts then differ.
 const TRIES: usize = 3;
 
-/// Runs the sessions of the pages that need real implementations, or the sessions of all other pages. Returns the number of sessions.
+/// Runs all sessions that do not need real implementations. If `with_peers` is true, instead runs all sessions of the pages that contain a
+/// session with real implementations. Returns the number of sessions.
 fn sessions(path: &str, with_peers: bool) -> usize {
     let mut wrong = Vec::new();
     let mut played = 0;
@@ -306,7 +308,7 @@ fn commands_accept_the_options_in_the_book() {
     assert!(unique_commands.len() > 50, "only {} commands were found", unique_commands.len());
 }
 
-/// Returns the anchor of a heading in links, as GitHub and mdBook derive it.
+/// Returns the link anchor of a heading, as GitHub and mdBook derive it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")

@@ -54,7 +54,7 @@ fn here(args: &[&str]) -> Ran {
     conform(root(), args)
 }
 
-/// Compares with a snapshot in which all times are equal.
+/// Compares text with a snapshot, after replacing all times with the same word.
 macro_rules! snapshot {
     ($name:expr, $text:expr) => {
         insta::with_settings!({ filters => vec![
@@ -84,7 +84,7 @@ fn prints_help_for_each_command(#[case] command: &str) {
     snapshot!(format!("help_{}", command.replace(' ', "_").trim_matches('-')), ran.out);
 }
 
-/// The short help fits on one screen of 40 lines, and the whole help on two.
+/// The short help fits on one screen of 40 lines, and the full help on two.
 #[test]
 fn help_fits_on_one_or_two_screens() {
     for (option, most) in [("-h", 40), ("--help", 80)] {

@@ -49,8 +49,9 @@ fn faulty(fault: &str) -> String {
 /// The result of the program without a fault, which passes every scenario.
 static CLEAN: LazyLock<Found> = LazyLock::new(|| judge(&faulty(""), "20", &[]));
 
-/// Returns filters that select one row of each file, or, in a product, one for each row of the product's table. The other rows differ only
-/// in the server's behaviour, to which conforming programs may react differently.
+/// Returns filters that select one row of each scenario file. In a product (a scenario that is played once for each row of a table), they
+/// select one scenario for each row of the table. The other rows differ only in the server's behaviour, to which conforming programs may
+/// react differently.
 fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
@@ -319,7 +320,7 @@ fn interrupt_stops_the_probe() {
     assert_eq!(offered_dialect(&program, ScenarioLimits::default(), &AtomicBool::new(true)), Dialect::Pmi1);
 }
 
-/// A program that is started without a process manager and starts one, correctly or with an error.
+/// A program that is started without a process manager and starts one. Its first argument selects correct behaviour or an error.
 const ALONE: &str = r#"
 import os, socket, subprocess, sys
 how = sys.argv[1]

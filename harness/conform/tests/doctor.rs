@@ -61,7 +61,7 @@ fn examines_pmi2_only_manager_in_pmi2() {
     assert!(ran.out.contains("1 passed"), "{}", ran.whole());
 }
 
-/// A version above the client's offer, or a carriage return after it, is not reported as a version that the server supports.
+/// A version above the client's offer, or a version followed by a carriage return, is not reported as supported by the server.
 #[rstest]
 #[case("init-version-2", "odd", "a higher version than the client offers")]
 #[case("cr-before-newline", "fails", "end with a carriage return")]

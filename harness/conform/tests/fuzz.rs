@@ -194,8 +194,8 @@ fn finds_shrinks_stores_and_replays_server_bug() {
     });
 }
 
-/// Returns the number of replay runs that show the finding, and the number of all runs. There are five runs, or up to a hundred for a free
-/// session, whose order varies.
+/// Returns the number of replay runs that show the finding, and the total number of runs. There are five runs, or up to a hundred for a
+/// free session, whose order varies.
 fn replayed(text: &str, bucket: &str) -> (u32, u32) {
     let counts = text.lines().last().and_then(|line| line.strip_prefix(bucket)?.strip_prefix(": "));
     let (shown, runs) =
@@ -280,8 +280,7 @@ fn finds_memory_leak_of_a_server() {
     }
 }
 
-/// A session that crashes the faulty manager. The crash depends on the order of the steps, and a minimized session need not keep this
-/// order.
+/// A session that crashes the faulty manager. The crash depends on the order of the steps, which a minimized session need not preserve.
 const GET_BESIDE_A_BARRIER: &str = "\
 # A get of a key that no process has put is refused even while another process waits in a barrier.
 requires rfc13.get.value
@@ -321,7 +320,7 @@ fn detects_crash_although_the_launcher_succeeds() {
     }
 }
 
-/// Runs some sessions with a manager that crashes in one of several functions. Returns the names of the findings and the output.
+/// Runs some sessions against a manager that crashes in one of several functions. Returns the names of the findings and the output.
 fn crashes_in_places(within: &[&str], more: &[&str]) -> (Vec<String>, String) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager("crash-in-places");

@@ -82,7 +82,7 @@ fn sleeping(seconds: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns a number of seconds, for `sleep`, that no other process uses.
+/// Returns a duration for `sleep`, in seconds, that no other process uses.
 fn unique_sleep(salt: u32) -> String {
     format!("86400.{}{salt}", std::process::id())
 }
@@ -191,7 +191,7 @@ fn names_the_rank_whose_request_was_not_read() {
     assert!(!run.log.contains("has read everything"), "{}", run.log);
 }
 
-/// Regardless of the scenario, the only reported cause is the unread request.
+/// The unread request is the only reported cause, regardless of the scenario.
 #[test]
 fn unread_request_breaks_one_requirement() {
     let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
@@ -235,7 +235,7 @@ fn manager_that_starts_only_small_jobs_fails() {
     assert!(run.log.contains("iut.starts") && run.log.contains("pm: out of slots"), "{}", run.log);
 }
 
-/// Every job of this manager conforms on its own, but concurrent jobs share the count of their barriers.
+/// Every job of this manager conforms if it runs alone, but concurrent jobs share a single barrier count.
 #[test]
 fn retries_do_not_hide_interference() {
     let folder = tempfile::tempdir().unwrap();
@@ -335,8 +335,8 @@ fn kills_processes_left_by_a_manager() {
 struct Daemon {
     folder: tempfile::TempDir,
     process: Child,
-    /// Number of seconds for which the job sleeps after its processes have ended. The launcher sleeps for the same time after it has passed
-    /// on the job.
+    /// Number of seconds for which the job sleeps after its processes have ended. The launcher sleeps for the same time after it has handed
+    /// the job to the daemon.
     sleep: String,
 }
 

@@ -13,8 +13,8 @@ use pmi_test_programs::{WITHOUT_PTRACE, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
-/// Creates a script with the name of a proxy. The script exists as long as the returned folder. In the script, `linger` waits for a minute
-/// to be killed, and creates a file if it survives.
+/// Creates a script with the name of a proxy. The script exists as long as the returned folder. Within the script, the function `linger`
+/// waits for a minute to be killed, and creates a file if it survives.
 fn script(text: &str) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("hydra_pmi_proxy");
@@ -111,7 +111,7 @@ fn real_proxies_deviate_as_recorded(
     assert_eq!(ran.status, 0, "{}", ran.whole());
 }
 
-/// A spawned process connects to the port, and the requests that the proxy forwards for it are attributed to it.
+/// A spawned process connects to the port, and the requests that the proxy forwards for this process are attributed to it.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn processes_of_a_proxy_connect_by_port(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {

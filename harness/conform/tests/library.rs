@@ -88,7 +88,8 @@ fn own(dialect: Dialect) -> &'static Path {
     &OWN[usize::from(dialect == Dialect::Pmi2)]
 }
 
-/// Returns all library scenarios of a dialect, except those for libraries that work without a process manager. Our libraries need one.
+/// Returns all library scenarios of a dialect, except those for libraries that work without a process manager. Our libraries need a process
+/// manager.
 fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
     suite
         .testing(ImplementationKind::Library)
@@ -120,7 +121,7 @@ const INVALID: [(&str, &str); 15] = [
     ("no-value", ""),
 ];
 
-/// The scenarios whose input is valid.
+/// An observer that collects the scenarios whose input is valid.
 #[derive(Default)]
 struct ValidScenarios {
     names: Vec<String>,
@@ -169,7 +170,7 @@ fn invalid_response_does_not_count_as_valid_input(#[case] dialect: Dialect, #[ca
     assert_eq!(valid.names, Vec::<String>::new());
 }
 
-/// An observer that judges every scenario again, from its events alone, and compares the results.
+/// An observer that judges every scenario again, only from its events, and compares the results.
 struct JudgesAgain<'a> {
     suite: &'a Suite,
     header: Option<RunHeader>,
@@ -597,7 +598,7 @@ fn judges_library_under_a_process_manager() {
     }
 }
 
-/// A process manager that `--server` names does not vary its responses.
+/// A process manager selected with `--server` does not vary its responses.
 #[test]
 fn variations_do_not_apply_under_a_process_manager() {
     let suite = pmi_runner::suite::embedded().unwrap();

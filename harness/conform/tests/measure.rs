@@ -143,7 +143,7 @@ fn reports_phase_that_cannot_be_measured() {
     assert_eq!(status, 2, "{error}");
 }
 
-/// A soak test finds a race that needs requests of two ranks at once.
+/// A soak test finds a race that needs concurrent requests from two ranks.
 #[test]
 fn soak_samples_the_manager_and_checks_the_history() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::conform;
 use tempfile::TempDir;
 
-/// A scenario that expects a value which no server returns, and therefore has a finding. The key is a script.
+/// A scenario that expects a value that no server returns, and therefore has a finding. The key is a script.
 const WRONG: &str = "\
 # A key that is a script, <script>document.title = \"broken\"</script>, is shown as it is.
 requires rfc13.get.value
@@ -102,7 +102,7 @@ fn page() -> (TempDir, String) {
     (folder, page)
 }
 
-/// Returns the kinds of the elements that can be filtered, and whether they are shown.
+/// Returns the kind of each element that can be filtered, and whether the element is shown.
 fn items(dom: &str) -> Vec<(String, bool)> {
     let tags = dom.split('<').filter(|tag| tag.contains(" data-kind=\""));
     let one = |tag: &str| {

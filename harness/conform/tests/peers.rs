@@ -1,4 +1,4 @@
-//! Tests of real process managers. Each is judged twice with its recorded deviations.
+//! Tests of real process managers. Each process manager is judged twice with its recorded deviations.
 //!
 //! `ci/install-peers DIR` installs them, and `PMI_CONFORM_PEERS=DIR cargo test -- --ignored` judges them.
 

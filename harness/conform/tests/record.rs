@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const BIN: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// Records a job into `DIR/out`.
+/// Records a job into the subfolder `out`.
 fn record(folder: &Path, ranks: &str, command: &[&str]) -> Ran {
     let args = [&["record", "-o", "out", "--", BIN, "serve", "-n", ranks, "--", "{tap}"], command].concat();
     conform(folder, &args)
@@ -154,7 +154,8 @@ fn records_and_plays_pmi2_session(#[case] mode: &[&str], #[case] code: i32) {
     }
 }
 
-/// Hydra's fence releases its processes early. The recording also plays against a process manager whose fence holds them.
+/// A recording of a fence that releases processes early, as Hydra's does, can also be played against a process manager whose fence waits
+/// for all processes.
 #[test]
 fn plays_recording_of_early_fence() {
     let folder = TempDir::new().unwrap();
@@ -197,7 +198,7 @@ fn names_the_answer_after_which_a_client_gives_up() {
     }
 }
 
-/// Compatibility is derived from the logs of both sides alone.
+/// Compatibility is derived only from the logs of both sides.
 #[test]
 fn logs_of_both_sides_determine_compatibility() {
     let folder = TempDir::new().unwrap();
@@ -342,8 +343,8 @@ fn tap_forwards_signals_and_exit_status() {
     assert_eq!(output.status.into_raw() >> 8, 3);
 }
 
-/// A process manager with a port to which its process connects. It starts one process, with the rest of its command
-/// line as the command, and answers requests from a table.
+/// A process manager whose process connects to a port. It runs the rest of its command line as a process, and answers requests from a
+/// table.
 const PORT_MANAGER: &str = r#"
 import os, socket, subprocess, sys
 listener = socket.create_server(("127.0.0.1", 0))

@@ -1,5 +1,5 @@
-//! Tests with agents that relay the connections of their processes to the runner, as they do on other machines. `ci/judge-elsewhere` uses a
-//! separate network.
+//! Tests with agents that relay the connections of their processes to the runner, as agents on other machines do. `ci/judge-elsewhere`
+//! tests the relay with processes on another machine.
 
 mod common;
 

@@ -42,7 +42,7 @@ fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
     assert_eq!(run_client(ranks, &["exchange"]), (0, String::new(), String::new()));
 }
 
-/// If a program is linked with a library that does not find our server, each of its processes runs alone. Only our warning reports this.
+/// Each process of a program runs alone if the program's library does not find our server. Only our warning reports this.
 #[rstest]
 #[case::all("goes-alone", "3 of 3 processes")]
 #[case::one("last-goes-alone", "1 of 3 processes")]
@@ -282,7 +282,7 @@ fn pids(dir: &Path, n: usize) -> Vec<Pid> {
     }
 }
 
-/// After orphans are killed, init reaps them, which may take a moment.
+/// Asserts that these processes are gone. Killed orphans are reaped by init, which may take a moment.
 fn assert_gone(pids: &[Pid]) {
     let start = Instant::now();
     for pid in pids {
@@ -373,8 +373,8 @@ fn receive(stream: &mut std::net::TcpStream, lines: usize) -> String {
     text
 }
 
-/// A running process requests a process manager, and spawns. The server detects the end of the process by its connection, not by its
-/// process id.
+/// A running process requests a process manager and spawns another process. The server detects the end of the running process from the end
+/// of its connection, not from its process id.
 #[test]
 fn serves_singleton_that_requests_a_manager() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -488,7 +488,7 @@ for request, answers in ("initack pmiid=0", 4), ("init pmi_version=1 pmi_subvers
     assert!(output.status.success());
 }
 
-/// If the port of a process cannot be reached, the process is not a member of the job and is not ended with it.
+/// A process whose port cannot be reached is not a member of the job, and is not terminated with the job.
 #[test]
 fn leaves_unreachable_process_running() {
     let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -503,8 +503,8 @@ fn leaves_unreachable_process_running() {
     process.wait().unwrap();
 }
 
-/// The job of a process that requested a process manager ends with that process, even if we have closed the connection. No other event
-/// reports the end of this job.
+/// The job of a process that requested a process manager ends with that process, even if the server has closed the connection. No other
+/// event reports the end of this job.
 #[test]
 fn singleton_job_ends_with_its_process() {
     let mut named = Command::new("sleep").arg("1000").spawn().unwrap();

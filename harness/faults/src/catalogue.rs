@@ -1,4 +1,4 @@
-//! The reader of `faults.toml`.
+//! Reads the catalogue of faults, `faults.toml`.
 
 use std::sync::OnceLock;
 
@@ -300,8 +300,8 @@ pub fn variations() -> impl Iterator<Item = &'static Variation> {
     FaultCatalogue::get().variations.iter()
 }
 
-/// Returns the rare faults of servers, which few sessions show. Scenarios may miss them, but campaigns must find them. Some crash the
-/// server's process.
+/// Returns the rare faults of servers, which occur in few sessions. Scenarios may miss them, but campaigns must find them. Some of them
+/// crash the server's process.
 pub fn rare_faults() -> impl Iterator<Item = &'static Fault> {
     FaultCatalogue::get().rare_faults.iter()
 }
@@ -336,7 +336,7 @@ pub fn library_variations() -> impl Iterator<Item = &'static ExternalFault> {
     FaultCatalogue::get().library_variations.iter()
 }
 
-/// Returns the rare faults of programs and libraries, which few sessions show.
+/// Returns the rare faults of programs and libraries, which occur in few sessions.
 pub fn rare_external_faults() -> impl Iterator<Item = &'static ExternalFault> {
     let catalogue = FaultCatalogue::get();
     catalogue.rare_program_faults.iter().chain(&catalogue.rare_library_faults)

@@ -3,7 +3,7 @@
 use pmi_wire::{Framing, node_of};
 use serde::Deserialize;
 
-/// The circumstances of an action of the server.
+/// The circumstances of a server action.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Circumstances {
     /// The framing of the process's connection; `None` while the server is set up.
@@ -14,7 +14,7 @@ pub struct Circumstances {
     pub rank: u32,
     /// The size of the group.
     pub size: u32,
-    /// The number of nodes that the group is spread over.
+    /// The number of nodes over which the group is spread.
     pub nodes: u32,
     /// The number of processes of the group that wait in the barrier.
     pub waiting: u32,
@@ -53,7 +53,7 @@ pub enum Occasion {
     Ranks(u32),
     /// For the last rank of a group with at least two ranks.
     LastRank,
-    /// For the last rank of a group of odd size, which is at least 3.
+    /// For the last rank of a group with an odd number of ranks, at least 3.
     LastOfOddGroup,
     /// For all ranks but the first.
     NotFirst,

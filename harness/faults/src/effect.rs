@@ -24,7 +24,7 @@ pub struct ResponseSelector(pub Option<&'static str>, pub OutcomeSelector);
 
 impl ResponseSelector {
     /// Returns the selector for responses to requests with this name: an operation of the protocol table, in every dialect, or a command of
-    /// one dialect. Fullinit counts as a separate request, although the table has it as the init of PMI-2.
+    /// one dialect. Fullinit counts as a separate request, although the table lists it as the init of PMI-2.
     pub(crate) fn for_request(of: &str, kind: OutcomeSelector) -> Option<Self> {
         let operations = protocol::all_exchanges().map(|exchange| exchange.operation);
         let requests = protocol::all_exchanges().map(|exchange| exchange.request);

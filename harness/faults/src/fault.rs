@@ -1,4 +1,4 @@
-//! The entries of the catalogue.
+//! The catalogue entries for servers.
 
 use super::behaviour::Behaviour;
 use super::circumstances::Occasion;
@@ -28,13 +28,13 @@ pub struct Fault {
 pub type Variation = Fault;
 
 impl Fault {
-    /// Returns the behaviour of a server with this entry alone.
+    /// Returns the behaviour of a server with only this entry.
     pub fn behaviour(&self) -> Behaviour {
         std::iter::once(self).collect()
     }
 }
 
-/// Collects the behaviour of a server with all of these entries, which apply in this order.
+/// Combines entries into the behaviour of a server. The entries apply in iteration order.
 impl<'a> FromIterator<&'a Fault> for Behaviour {
     fn from_iter<I: IntoIterator<Item = &'a Fault>>(entries: I) -> Self {
         let add = |all: Self, entry: &Fault| all.with(entry.effect, entry.when, entry.dialects);

@@ -123,7 +123,7 @@ impl ResponseDraft {
         }
     }
 
-    /// Reverses the tuples after the first.
+    /// Reverses the order of the tuples after the first.
     pub(super) fn reverse(&mut self) {
         if let Some((_, rest)) = self.tuples.split_first_mut() {
             rest.reverse();
@@ -140,7 +140,7 @@ impl ResponseDraft {
         self.add("rc", if self.length.is_some() { "1" } else { "-1" });
     }
 
-    /// Returns the bytes to send, in one piece.
+    /// Returns the bytes to send, before they are divided into writes.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut line = self.prefix.to_vec();
         for (i, (key, value)) in self.tuples.iter().enumerate() {

@@ -34,7 +34,7 @@ impl SpawnMultipleArguments {
     ///
     /// # Safety
     ///
-    /// The arrays must have the lengths that `count` and the sizes state. Lists of arguments must be NULL-terminated, and strings must be
+    /// The arrays must have the lengths that `count` and the sizes specify. Lists of arguments must be NULL-terminated, and strings must be
     /// NUL-terminated.
     pub(crate) unsafe fn read(&self) -> Result<Vec<SpawnProgram>, Code> {
         let count = usize::try_from(self.count).ok().filter(|n| *n > 0).ok_or(Code::InvalidArg)?;
@@ -75,7 +75,7 @@ impl SpawnMultipleArguments {
 ///
 /// # Safety
 ///
-/// The vector must be NULL or have `size` pairs of NUL-terminated strings.
+/// The vector must be NULL or contain `size` pairs of NUL-terminated strings.
 unsafe fn pairs(vector: *const Keyval, size: c_int) -> Result<KeyvalPairs, Code> {
     let size = usize::try_from(size).map_err(|_| Code::InvalidArg)?;
     if size > 0 && vector.is_null() {

@@ -12,7 +12,7 @@ use arguments::SpawnMultipleArguments;
 use pmi_c_api::{Code, api, call, call_initialized, copy_out, int, required, set, text};
 use session::InitializedProcess;
 
-/// The state of the process in PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not designed for threads, but concurrent
+/// The PMI-1 state of the process; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not designed for threads, but concurrent
 /// calls must not corrupt memory.
 static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
@@ -24,8 +24,8 @@ fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_i
     call_initialized(&PROCESS, body)
 }
 
-/// Checks that `kvsname` is the name of the group's keyval space. If it is not, returns the error `otherwise`, because RFC 13 does not give
-/// PMI_ERR_INVALID_KVS a value.
+/// Checks that `kvsname` is the name of the group's keyval space. If it is not, returns the error `otherwise`, because RFC 13 does not
+/// define the value of PMI_ERR_INVALID_KVS.
 ///
 /// # Safety
 ///
@@ -62,31 +62,31 @@ api! {
         })
     }
 
-    /// Reports whether `PMI_Init` has succeeded.
+    /// Reports in `initialized` whether the library is initialized.
     fn PMI_Initialized(initialized: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         api(|session| unsafe { set(initialized, c_int::from(session.is_some())) })
     }
 
-    /// Returns the maximum length of the name of a keyval space.
+    /// Gets the maximum length of the name of a keyval space.
     fn PMI_KVS_Get_name_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.limits.kvsname_max)?) })
     }
 
-    /// Returns the maximum length of a key.
+    /// Gets the maximum length of a key.
     fn PMI_KVS_Get_key_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.limits.keylen_max)?) })
     }
 
-    /// Returns the maximum length of a value.
+    /// Gets the maximum length of a value.
     fn PMI_KVS_Get_value_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.limits.vallen_max)?) })
     }
 
-    /// Returns the maximum length of an id, which is the name of a keyval space.
+    /// Gets the maximum length of an id, which is the name of a keyval space.
     fn PMI_Get_id_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.limits.kvsname_max)?) })
@@ -120,19 +120,19 @@ api! {
 // ----- Process group
 
 api! {
-    /// Returns the size of the group.
+    /// Gets the size of the group.
     fn PMI_Get_size(size: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(size, session.process.size) })
     }
 
-    /// Returns the rank of this process.
+    /// Gets the rank of this process.
     fn PMI_Get_rank(rank: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(rank, session.process.rank) })
     }
 
-    /// Returns the universe size: the number of processes that the job can have, including those that it may still spawn.
+    /// Gets the universe size: the number of processes that the job can have, including those that it may still spawn.
     fn PMI_Get_universe_size(size: *mut c_int) {
         joined(|session| {
             if size.is_null() {
@@ -144,7 +144,7 @@ api! {
         })
     }
 
-    /// Returns the application number: the position of this program among the programs that were started together.
+    /// Gets the application number: the position of this program among the programs that were started together.
     fn PMI_Get_appnum(appnum: *mut c_int) {
         joined(|session| {
             if appnum.is_null() {
@@ -156,7 +156,7 @@ api! {
         })
     }
 
-    /// Returns the ranks on this node.
+    /// Gets the ranks on this node.
     fn PMI_Get_clique_ranks(ranks: *mut c_int, length: c_int) {
         joined(|session| {
             if ranks.is_null() {
@@ -174,7 +174,7 @@ api! {
         })
     }
 
-    /// Returns the number of ranks on this node.
+    /// Gets the number of ranks on this node.
     fn PMI_Get_clique_size(size: *mut c_int) {
         joined(|session| {
             if size.is_null() {
@@ -189,7 +189,7 @@ api! {
 
 // ----- Keyval space
 
-/// Returns the name of the group's keyval space.
+/// Gets the name of the group's keyval space.
 ///
 /// # Safety
 ///
@@ -200,7 +200,7 @@ unsafe fn name(kvsname: *mut c_char, length: c_int) -> c_int {
 }
 
 api! {
-    /// Puts a pair.
+    /// Puts a key-value pair.
     fn PMI_KVS_Put(kvsname: *const c_char, key: *const c_char, value: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
@@ -211,7 +211,7 @@ api! {
         })
     }
 
-    /// Does nothing, because every put was sent immediately.
+    /// Does nothing, because every put is sent immediately.
     fn PMI_KVS_Commit(kvsname: *const c_char) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { own_space(session, kvsname, Code::InvalidArg) })
@@ -235,19 +235,19 @@ api! {
         })
     }
 
-    /// Returns the name of the group's keyval space.
+    /// Gets the name of the group's keyval space.
     fn PMI_KVS_Get_my_name(kvsname: *mut c_char, length: c_int) {
         // SAFETY: guaranteed by the caller.
         unsafe { name(kvsname, length) }
     }
 
-    /// Returns the name of the group's keyval space, which serves as the domain id.
+    /// Gets the name of the group's keyval space, which serves as the domain id.
     fn PMI_Get_kvs_domain_id(kvsname: *mut c_char, length: c_int) {
         // SAFETY: guaranteed by the caller.
         unsafe { name(kvsname, length) }
     }
 
-    /// Returns the name of the group's keyval space, which serves as the id.
+    /// Gets the name of the group's keyval space, which serves as the id.
     fn PMI_Get_id(kvsname: *mut c_char, length: c_int) {
         // SAFETY: guaranteed by the caller.
         unsafe { name(kvsname, length) }

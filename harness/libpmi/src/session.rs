@@ -49,7 +49,8 @@ impl InitializedProcess {
         Ok(session)
     }
 
-    /// Makes a request and returns the response. If the request fails, returns an error: `bad` if the client refuses the arguments.
+    /// Makes a request and returns the response. Returns an error if the request fails; the error is `bad` if the client refuses the
+    /// arguments.
     pub(crate) fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
@@ -61,7 +62,7 @@ impl InitializedProcess {
         }
     }
 
-    /// Puts a pair. The request is sent immediately.
+    /// Puts a key-value pair. The request is sent immediately.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Code> {
         let what = |misuse: &ClientMisuse| match misuse {
             ClientMisuse::BadField("value") | ClientMisuse::TooLong { what: "value", .. } => Code::InvalidVal,

@@ -1,6 +1,6 @@
 /* A PMI library with faults.
  *
- * With -DMORE_FUNCTIONS, it exports a function that RFC 13 does not have. With -DFEWER_FUNCTIONS, it lacks some functions. */
+ * With -DMORE_FUNCTIONS, it exports a function that RFC 13 does not define. With -DFEWER_FUNCTIONS, it lacks some functions. */
 
 #include "faults.h"
 #include "pmi.h"

@@ -196,7 +196,7 @@ int PMI2_KVS_Fence(void)
     return is("fence-never-fails") ? PMI2_SUCCESS : result;
 }
 
-/* Requests a key itself, and accepts only an answer in exactly the expected form. */
+/* Requests a key without the good library, and accepts only an answer in exactly the expected form. */
 static int get_strictly(const char key[], char value[], int maxvalue, int *vallen)
 {
     char body[256], frame[512], expected[] = "cmd=kvs-get-response;rc=0;found=TRUE;value=";

@@ -65,7 +65,7 @@ static void say(struct rank *to, const char *line)
     }
 }
 
-/* Returns the value of a key of a line whose tuples are separated by NULs; `value` extends to the end. */
+/* Returns the value of a key in a line whose tuples are separated by NULs; `value` extends to the end. */
 static const char *get(const char *line, size_t length, const char *key)
 {
     size_t n = strlen(key);

@@ -55,7 +55,8 @@ impl Fault {
         }
     }
 
-    /// Returns what to send to a rank when the server's output is `bytes`: usually `bytes` unchanged. `None` means that nothing is sent.
+    /// Returns the bytes to send to a rank in place of the server's output `bytes`, or `None` to send nothing. Usually, the output is
+    /// unchanged.
     fn answers(&mut self, rank: u32, bytes: Vec<u8>) -> Option<Vec<u8>> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if text.starts_with("cmd=barrier_out") {

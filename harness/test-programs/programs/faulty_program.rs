@@ -48,7 +48,7 @@ pub(super) fn fail_if(fault: &str, met: bool, what: &str) {
     }
 }
 
-/// Prints the reason, and exits because the connection cannot be used any longer.
+/// Prints the reason, and exits because the connection can no longer be used.
 pub(super) fn fail(what: &str) -> ! {
     let name = env::args().next().unwrap_or_default();
     eprintln!("{}: {what}", name.rsplit('/').next().unwrap_or_default());

@@ -32,7 +32,7 @@ const PROGRAMS: &[(&str, fn())] = &[
     ("pmi2-client", pmi2_client::main),
 ];
 
-/// Libraries by their file names, each with its source, its soname and its definitions.
+/// The libraries: the file name, the source, the soname, and the preprocessor macro of each.
 const LIBRARIES: &[(&str, &str, &str, &str)] = &[
     ("libfaulty.so", "faulty-library.c", "libpmi.so.0", "PLAIN"),
     ("libmore.so", "faulty-library.c", "libpmi.so.0", "MORE_FUNCTIONS"),

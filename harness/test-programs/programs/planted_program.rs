@@ -134,7 +134,7 @@ fn read(answer: &Tuples) {
     }
 }
 
-/// Uses the name service, if the manager has a name service.
+/// Uses the manager's name service, if any.
 fn named(pmi: &mut Pmi) {
     if !succeeded(&pmi.ask("cmd=publish_name service=planted port=tag#0$port#4242$", "publish_result")) {
         return;

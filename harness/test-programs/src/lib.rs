@@ -39,7 +39,7 @@ pub const HOSTILE_MANAGER: &str = built!("hostile-manager");
 /// A PMI-2 rank that behaves correctly, or misbehaves in the way that its first argument selects: `pmi2-client MODE ARGS...`.
 pub const PMI2_CLIENT: &str = built!("pmi2-client");
 
-/// A PMI library with the fault that LIBRARY_FAULT names. It does everything else through the library that GOOD_LIBRARY names.
+/// A PMI library with the fault that LIBRARY_FAULT names. It forwards all other calls to the library that GOOD_LIBRARY names.
 pub const FAULTY_LIBRARY: &str = built!("libfaulty.so");
 
 /// [`FAULTY_LIBRARY`] with a function that RFC 13 does not define.
@@ -57,7 +57,7 @@ pub const LIBRARY_OF_ANOTHER_NAME: &str = built!("libname.so");
 /// A PMI library that crashes in `PMI_Init`.
 pub const CRASHING_LIBRARY: &str = built!("libcrashing.so");
 
-/// A PMI-2 library with the fault that LIBRARY_FAULT names. It does everything else through the library that GOOD_LIBRARY names.
+/// A PMI-2 library with the fault that LIBRARY_FAULT names. It forwards all other calls to the library that GOOD_LIBRARY names.
 pub const FAULTY_PMI2_LIBRARY: &str = built!("libfaulty2.so");
 
 /// [`FAULTY_PMI2_LIBRARY`] without some functions of the PMI-2 API.
@@ -72,7 +72,7 @@ pub const LIBRARY_PROGRAM: &str = built!("library-program");
 /// A process manager in C with rare bugs that depend on single bytes: `small-manager [--bug NAME] -n RANKS PROGRAM`.
 pub const SMALL_MANAGER: &str = built!("small-manager");
 
-/// [`SMALL_MANAGER`], instrumented to count its edges like a program that AFL++ has compiled.
+/// [`SMALL_MANAGER`], instrumented to count its edges in the same way as a program compiled with AFL++.
 pub const SMALL_MANAGER_WITH_EDGES: &str = built!("small-manager-with-edges");
 
 /// The source of [`SMALL_MANAGER`] and [`SMALL_MANAGER_WITH_EDGES`].

@@ -131,7 +131,7 @@ pub(super) const RENAMED: [(&str, &str); 15] = [
     ("--list", "scenario list"),
 ];
 
-/// Returns a former command or option among the arguments, and its replacement.
+/// Finds a former command or option among the arguments, and returns it with its replacement.
 pub(super) fn renamed(args: &[OsString]) -> Option<(&'static str, &'static str)> {
     let first = args.first()?;
     // Only the options before a subcommand are checked, because subcommands have options with the same names.
@@ -959,7 +959,7 @@ pub(super) struct Measure {
     pub(super) report: Option<PathBuf>,
 }
 
-/// Parses `--report` of a command whose only report is a page.
+/// Parses `--report` for a command whose only report format is an HTML page.
 fn page(given: &str) -> anyhow::Result<PathBuf> {
     let file = given.strip_prefix("html=").filter(|file| !file.is_empty());
     file.map(PathBuf::from).context("use html=FILE")

@@ -1,4 +1,4 @@
-//! `report bisect`: the same scenarios on several versions.
+//! `report bisect`: plays the same scenarios on several versions.
 
 use std::io::Write;
 use std::sync::Arc;

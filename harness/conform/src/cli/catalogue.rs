@@ -1,4 +1,4 @@
-//! `explain`, `scenario show` and `suite coverage`: the embedded catalogue, suite and profiles.
+//! `explain`, `scenario show` and `suite coverage`: describe the embedded catalogue, suite and profiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -136,7 +136,7 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Prints the messages of a scenario and of its fragments, as spelled in a dialect. If the user named a table, prints one of its rows.
+/// Prints the messages of a scenario and of its fragments, in the syntax of a dialect. If the user named a table, prints one of its rows.
 fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialect) -> anyhow::Result<u8> {
     let row = Scenario::split_row(&found.name).1;
     let spelled = |s: &&Arc<Scenario>| {
@@ -160,8 +160,8 @@ fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialec
     Ok(0)
 }
 
-/// Prints the summary of a scenario and the requirements that it tests. For a table, these are the comment of its file and the requirements
-/// of all rows.
+/// Prints the summary of a scenario and the requirements that it tests. For a table, prints the comment of its file and the requirements of
+/// all rows.
 fn explain_scenario(suite: &Suite, scenario: &Scenario, is_table: bool) -> anyhow::Result<u8> {
     let name = file_name(&scenario.name);
     let (title, summary, played) = if is_table {
@@ -187,7 +187,7 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario, is_table: bool) -> anyho
     Ok(0)
 }
 
-/// Prints the rows of the protocol table for an operation, given its name, a command, or a function of the C API.
+/// Prints the rows of the protocol table for an operation. `word` is the name of the operation, a command, or a function of the C API.
 fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
     let is_meant = |exchange: &&Exchange| {
         exchange.operation == word

@@ -21,11 +21,11 @@ use super::play::{claim, library_at, set_connection_method};
 use super::read::suite_against;
 use crate::report::doctor_text;
 
-/// The result of examining an implementation, with the suggestions for the user.
+/// The result of examining an implementation, with suggestions for the user.
 pub(super) struct ExaminedImplementation {
     pub(super) label: String,
     pub(super) examination: Examination,
-    /// A suggested profile for a process manager without a profile.
+    /// A suggested profile; `None` unless the implementation is a process manager without a profile.
     pub(super) profile: Option<String>,
     /// The command line that judges the implementation.
     pub(super) next_command: String,
@@ -42,7 +42,7 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
     Ok(if fit { 0 } else { CANNOT_JUDGE })
 }
 
-/// Examines the implementation that `args` name.
+/// Examines the implementation that the arguments select.
 ///
 /// # Errors
 ///
@@ -90,7 +90,7 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
         server.set_command_nodes(nodes).context("--server-nodes")?;
     }
     claim(&mut server, &args.lacks, false)?;
-    // The profile contains the implementation as the user named it, without the words that we add for `PMI_PORT`.
+    // The profile contains the command as the user gave it, without the words that we add for `PMI_PORT`.
     let mut plain = server.clone();
     set_connection_method(&mut server, args.connection)?;
     server.check_commands().context("--server")?;

@@ -1,4 +1,4 @@
-//! `fuzz`: runs campaigns, and replays, exports and minimizes their findings.
+//! `fuzz`: runs campaigns, minimizes corpora, and replays and exports findings.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
@@ -219,7 +219,7 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
     Ok(if kept.is_empty() { UNJUDGED } else { 0 })
 }
 
-/// Returns the server or servers under test, and the operations that sessions may request because every server supports them.
+/// Returns the servers under test, and the operations that every server supports and that sessions may therefore request.
 fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Target>, SessionFeatures)> {
     if args.differential.is_empty() {
         let (server, scope) = server(args, args.server.as_deref(), interrupted)?;
@@ -319,7 +319,8 @@ fn server(
     Ok((if command.is_some() { server.with_edges() } else { server }, scope))
 }
 
-/// Returns the maximum number of ranks of free sessions; 0 disables free sessions.
+/// Returns the maximum number of ranks in a free session, in which the messages of different ranks have no fixed order. The number 0
+/// disables free sessions.
 fn free_ranks(args: &Fuzz, implementation: &Implementation) -> u32 {
     // A free session needs two ranks. A bare proxy cannot play a free session, because the harness answers some of the proxy's requests in
     // a fixed order.
@@ -368,7 +369,7 @@ fn exit_status(campaign: &CampaignSummary) -> u8 {
     }
 }
 
-/// A display of the progress of a campaign on standard error.
+/// The progress display of a campaign on standard error.
 struct ProgressDisplay {
     bar: ProgressBar,
     terminal: bool,

@@ -19,8 +19,8 @@ struct OptionMention {
     place: String,
 }
 
-/// Collects the options named in the messages of the sources in a folder. A literal that begins with an option is an argument, not a
-/// message.
+/// Collects the options that messages in the source files of a folder mention. A string literal that begins with an option is an argument,
+/// not a message.
 fn collect(folder: &Path, hints: &mut Vec<OptionMention>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -49,7 +49,7 @@ fn collect(folder: &Path, hints: &mut Vec<OptionMention>) {
     }
 }
 
-/// Returns the values that a message may show after the option: the value itself, or each value that the placeholder can have.
+/// Returns the values that a message may show after the option: the literal value, or every possible value of a placeholder.
 fn values(hint: &OptionMention) -> Vec<String> {
     if !hint.value.starts_with('{') {
         return vec![hint.value.trim_end_matches(['.', '-']).to_owned()];

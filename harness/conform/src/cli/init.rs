@@ -136,7 +136,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Creates a file, and fails if it exists.
+/// Creates a file. Fails if the file already exists.
 fn write_new(file: &str, text: &str) -> anyhow::Result<PathBuf> {
     let path = PathBuf::from(file);
     if let Some(folder) = path.parent() {

@@ -1,4 +1,5 @@
-//! `suite coverage --inputs`: the operations that scenarios play, by state, by kind of argument, and by product.
+//! `suite coverage --inputs`: the operations that scenarios play, by state, kind of argument, and product (a scenario that is played once
+//! for each row of a table).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -33,7 +34,7 @@ const MIN_THOUSANDS: u32 = 1025;
 /// Minimum length of a value that counts as long, in bytes.
 const MIN_LONG_VALUE: usize = 200;
 
-/// Cells that may be empty: party and dialect, operation and column (`*` matches any), and the reason.
+/// Cells that may be empty. Each entry contains the party and dialect, the operation, the column, and the reason; `*` matches any text.
 const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
     ("server *", "*connect", "*", "no known server supports it"),
     ("server *", "ring", "*", "only Slurm supports it"),
@@ -205,7 +206,7 @@ impl ScriptedSession {
         None
     }
 
-    /// Returns the columns of a request, and updates the state.
+    /// Returns the columns that a request covers, and updates the state of its process.
     fn columns(
         &mut self,
         proc: Proc,
@@ -275,7 +276,8 @@ fn kinds(field: &Field) -> &'static [ValueClass] {
 }
 
 impl InputCoverage {
-    /// Adds the products of the suite. The names of their rows begin with an operation.
+    /// Adds the products of the suite. A product is a scenario that is played once for each row of a table; the name of each row begins
+    /// with an operation.
     pub(super) fn add_products(&mut self, suite: &Suite) {
         for scenario in &suite.scenarios {
             let is_product = scenario.source.text.lines().any(|line| line.starts_with("each "));

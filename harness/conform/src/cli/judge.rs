@@ -11,7 +11,7 @@ use super::args::Again;
 use super::output::write_report;
 use super::read::{open_log, read_deviations, suite_against};
 
-/// Judges a log again, with the deviations that the command line names instead of those in the log.
+/// Judges a log again with the deviations from the command line instead of those in the log.
 pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
     let suite = suite_against(&args.against)?;
     let mut judging: Option<(log_judge::LogJudge<'_>, Deviations)> = None;

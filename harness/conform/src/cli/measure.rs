@@ -99,7 +99,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     Ok(if failed.contains(&true) { UNJUDGED } else { u8::from(exceeded) })
 }
 
-/// Plays a soak test of each process manager.
+/// Runs a soak test on each process manager.
 fn soak_all(
     args: &Measure,
     servers: &[Implementation],

@@ -1,4 +1,4 @@
-//! The command line: its definition, and the commands.
+//! The command line: its definition and its commands.
 
 mod args;
 mod bisect;

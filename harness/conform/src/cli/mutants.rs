@@ -80,15 +80,15 @@ fn score(killed: usize, total: usize) -> usize {
     (killed * 100).checked_div(total).unwrap_or(100)
 }
 
-/// The results of one kind of faults and variations.
+/// The results for the faults and variations of one kind of implementation.
 struct Report<'a> {
-    /// The implementation that has the faults, if it is not the server under test.
+    /// The kind of implementation, as a prefix for labels such as `library `; empty for servers.
     kind: &'static str,
     faults: Vec<FaultLine<'a>>,
     /// The name, the behaviour and the findings of each variation.
     variations: Vec<(&'a str, &'a str, Vec<String>)>,
     without_fault: &'a [String],
-    /// Further counts for the summary.
+    /// Additional counts for the summary.
     more: String,
 }
 
@@ -96,11 +96,11 @@ struct FaultLine<'a> {
     name: String,
     about: &'a str,
     breaks: &'a [&'static str],
-    /// If the fault was not killed: true if a finding cites a different requirement.
+    /// For a fault that was not killed, true if a finding cites a different requirement.
     is_cited: bool,
-    /// If the fault was killed: the first cited requirement, and the contents of the column `cited by`.
+    /// The first cited requirement and the text of the `cited by` column; `None` if the fault was not killed.
     killed: Option<(&'a str, String)>,
-    /// Findings that cite a different requirement.
+    /// Findings that cite other requirements, and any other reasons why the fault does not count as killed.
     wrong: Vec<String>,
 }
 
@@ -208,7 +208,7 @@ fn joined(ids: &BTreeSet<String>) -> String {
     ids.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the first finding of each of the first three results, and the number of further results.
+/// Returns the first finding of each of the first three results, and the number of remaining results.
 fn first_findings(all: &[KillResult]) -> Vec<String> {
     let first = all.iter().take(3).map(|found| format!("{}: {}", found.scenario, found.first_finding));
     first
@@ -219,7 +219,7 @@ fn first_findings(all: &[KillResult]) -> Vec<String> {
 /// Time without activity after which a program or library counts as hanging.
 const MAX_INACTIVITY: Duration = Duration::from_secs(2);
 
-/// Plays the faults of programs or libraries against a program or library that implements them.
+/// Plays the suite against each fault of a program or library that implements the faults.
 fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> anyhow::Result<u8> {
     let dialect = args.dialect;
     let applies = |f: &&'static ExternalFault| selected(f.name) && f.applies_in(dialect.framing());

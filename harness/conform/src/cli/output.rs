@@ -19,7 +19,7 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a result as JSON, or as the text that `write` writes.
+/// Prints a result as JSON, or as the text that `write` produces.
 pub(super) fn print_result(
     json: bool,
     result: &impl Serialize,
@@ -55,7 +55,7 @@ pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> an
     }
 }
 
-/// Rendered errors in scenarios, with their source lines. They are printed without the prefix `error:`.
+/// Rendered diagnostics for scenario files, with the source lines. They are printed without the prefix `error:`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct RenderedDiagnostics(String);

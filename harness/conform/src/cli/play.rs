@@ -86,7 +86,7 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     torn_down.map(|()| status)
 }
 
-/// Returns a flag that is set when the user asks the command to stop.
+/// Returns a flag that is set on SIGINT, SIGTERM or SIGHUP.
 ///
 /// # Errors
 ///
@@ -135,7 +135,7 @@ fn select_with_probe(args: &Play, probe: bool) -> anyhow::Result<Selection> {
 }
 
 impl Selection {
-    /// Prepares the run. Returns `None` if it was interrupted.
+    /// Prepares the run. Returns `None` if the user interrupts the preparation.
     ///
     /// # Errors
     ///
@@ -277,7 +277,7 @@ impl PreparedRun {
     }
 }
 
-/// Makes processes obtain their connections as `--connection` specifies.
+/// Configures an implementation so that its processes connect as `--connection` specifies.
 pub(super) fn set_connection_method(
     implementation: &mut Implementation,
     way: ConnectionMethodArg,
@@ -292,7 +292,7 @@ pub(super) fn set_connection_method(
     Ok(())
 }
 
-/// Makes the agents on other machines relay the connections of their processes, as `--listen` and `--agent` specify.
+/// Configures agents on other machines to relay the connections of their processes, as `--listen` and `--agent` specify.
 pub(super) fn listen(
     address: &str,
     agent: Option<&Path>,
@@ -342,7 +342,7 @@ fn library(
     Ok(Iut::Library(Box::new(library), parse_claims(args)?, environment.interrupted))
 }
 
-/// Returns the library in a file, to be tested under our own server.
+/// Returns the library in a file. It is tested under the built-in server unless the caller sets a server.
 pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library> {
     // A static binary would load a second C library and crash.
     anyhow::ensure!(
@@ -356,9 +356,9 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })
 }
 
-/// Returns the dialects whose scenarios are played. The user's own scenarios and those for the built-in server are played in every dialect.
-/// A library is tested in the dialects whose API it exports, and a program in the dialect that it offers. A server is tested in PMI-1
-/// unless its profile specifies a different dialect.
+/// Returns the dialects in which scenarios are played. The user's own scenarios, and all scenarios for the built-in server, are played in
+/// every dialect. A library is tested in the dialects whose API it exports, and a program in the dialect that it offers. A server is tested
+/// in PMI-1 unless its profile specifies a different dialect.
 fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Program>) -> Vec<Dialect> {
     let all = || Dialect::ALL.to_vec();
     match (args.dialect.as_deref(), &args.library) {
@@ -427,15 +427,15 @@ fn shell(command: Option<&str>) -> anyhow::Result<()> {
 
 const TERMINAL_NAME: &str = "the terminal report";
 
-/// The terminal and the reports that are written during the run.
+/// The terminal output and the reports that are written during the run.
 struct ReportWriters {
     terminal: Terminal<Box<dyn Write>>,
     log: Option<LogWriter<Box<dyn Write>>>,
     /// The name of the log's destination in messages.
     log_name: String,
-    /// The first write error, and the destination for which it occurred. The run continues without that report.
+    /// The first write error and its destination. The run continues without that report.
     error: Option<(String, io::Error)>,
-    /// The events of scenarios with findings and of those in progress; `None` if no report needs them.
+    /// The events of scenarios that have findings or are in progress; `None` if no report needs them.
     events: Option<BTreeMap<String, Vec<Event>>>,
 }
 

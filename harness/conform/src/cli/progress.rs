@@ -10,7 +10,7 @@ use pmi_runner::run::Observer;
 /// Maximum number of progress lines if standard error is not a terminal.
 const MAX_LINES: u64 = 10;
 
-/// Progress of a command: a bar on a terminal, otherwise a line for each tenth of the steps.
+/// The progress display of a command: a bar on a terminal, otherwise a line for each tenth of the steps.
 pub(super) struct RunProgress {
     bar: ProgressBar,
     noun: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct RunProgress {
 }
 
 impl RunProgress {
-    /// Creates the progress of an activity. `noun` is the plural noun for its steps.
+    /// Creates a progress display for an activity. `noun` is the plural noun for its steps.
     pub(super) fn new(activity: impl Into<String>, noun: &'static str) -> Self {
         Self { bar: ProgressBar::hidden(), noun, activity: activity.into() }
     }

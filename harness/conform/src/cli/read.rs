@@ -13,7 +13,7 @@ use pmi_wire::ConnectionMethod;
 use super::output::scenario_errors;
 use crate::report::{KeptEvents, NamedRun, Run, read_log};
 
-/// Returns the embedded suite without its scenarios, with these sets of requirements enabled.
+/// Returns the embedded suite without its scenarios, and with these sets of requirements enabled.
 pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
     let mut suite = pmi_runner::suite::of_paths(&[]).map_err(scenario_errors)?;
     enable_sets(&mut suite.catalogue, sets);
@@ -33,8 +33,8 @@ pub(super) fn enable_sets(catalogue: &mut Catalogue, sets: &[String]) {
     }
 }
 
-/// Rejects deviations whose scenario is neither in `suite` nor in the embedded suite. Only a run knows the user's own
-/// scenarios.
+/// Rejects deviations whose scenario is neither in `suite` nor in the embedded suite. Only runs check this, because other commands do not
+/// load the user's own scenarios.
 pub(super) fn check_scenarios(path: &Path, deviations: &Deviations, suite: &Suite) -> anyhow::Result<()> {
     let Some((line, name)) = deviations.first_unknown_scenario(suite) else { return Ok(()) };
     let hint = hint(name, suite.names(), "`pmi-conform scenario list` prints the names");

@@ -20,12 +20,12 @@ use super::args::{Interop, Record};
 use super::output::print_result;
 use super::read::catalogue_against;
 
-/// Names of the files in the folder that `-o` names.
+/// Names of the files in the `-o` folder.
 const LOG: &str = "session.ndjson";
 const SERVER: &str = "server.pmi";
 const CLIENT: &str = "client.pmi";
 
-/// The option that keeps a session, as named in messages.
+/// The option that saves a session, as spelled in messages.
 pub(super) const LOG_OPTION: &str = "record -o DIR";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {

@@ -1,5 +1,5 @@
-//! Selects the scenarios to play: by name, by requirement, by an earlier run, by shard. A pattern that matches no
-//! scenario is reported as an error, with a suggestion.
+//! Selects the scenarios to play by name, requirement, earlier run, or shard. A pattern that matches no scenario is reported as an error,
+//! with a suggestion.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::output::scenario_errors;
 use super::read::read_run;
 use crate::report::KeptEvents;
 
-/// A pattern of `--filter`.
+/// A `--filter` pattern.
 pub(super) enum Filter<'a> {
     Exactly(&'a str),
     Like(NamePattern),

@@ -1,4 +1,4 @@
-//! `doctor --versions`: the response to each offered version, and what follows it.
+//! `doctor --versions`: prints the response to each offered version, and the behaviour after the response.
 
 use std::collections::BTreeMap;
 use std::io::Write;

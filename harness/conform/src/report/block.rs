@@ -19,11 +19,11 @@ use pmi_wire::Proc;
 pub(super) const MAX_FINDINGS: usize = 10;
 /// Maximum number of events in a transcript, besides those that explain findings.
 const MAX_EVENTS: usize = 60;
-/// Maximum number of bytes shown of a message that explains no finding.
+/// Maximum number of bytes shown for a message that explains no finding.
 const MAX_MESSAGE_BYTES: usize = 2 * MAX_EVENT_BYTES;
-/// Maximum number of lines of the implementation's output.
+/// Maximum number of lines to show from the implementation's output.
 const MAX_OUTPUT_LINES: usize = 20;
-/// Maximum number of characters of the field `expected` or `seen` of a finding.
+/// Maximum length of a finding's `expected` or `seen` field, in characters.
 const MAX_TEXT_LENGTH: usize = 300;
 /// Styles for the terminal. Without colours, all styles are empty.
 #[derive(Debug, Clone, Copy)]
@@ -233,7 +233,7 @@ fn highlight_differences(palette: Palette, expected: &str, seen: &str) -> (Strin
     (style(left, true), style(right, false))
 }
 
-/// A piece of the field `expected` or `seen` of a finding.
+/// A segment of a finding's `expected` or `seen` field.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct TextPiece {
     pub(super) text: String,

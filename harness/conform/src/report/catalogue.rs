@@ -155,7 +155,7 @@ fn list(title: &str, items: impl Iterator<Item = String>) -> String {
     text
 }
 
-/// Escapes the characters that have a meaning in Markdown, which also occur in texts and grammar rules of the catalogue.
+/// Escapes the characters that occur in the catalogue and have a special meaning in Markdown.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

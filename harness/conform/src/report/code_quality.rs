@@ -15,7 +15,7 @@ use pmi_judge::verdict::Verdict;
 
 const MAX_DESCRIPTION_LENGTH: usize = 800;
 const MAX_FINGERPRINT_LENGTH: usize = 255;
-/// Maximum number of characters of the field `expected` or `seen` of a finding.
+/// Maximum length of a finding's `expected` or `seen` field, in characters.
 const MAX_PART_LENGTH: usize = 200;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {

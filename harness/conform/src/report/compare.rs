@@ -47,9 +47,9 @@ pub(crate) struct ResultChange {
     pub(crate) scenario: String,
     pub(crate) before: Verdict,
     pub(crate) after: Verdict,
-    /// Requirements that are broken in the second run only.
+    /// Requirements that are broken only in the second run.
     pub(crate) broken: BTreeSet<String>,
-    /// Requirements that are broken in the first run only.
+    /// Requirements that are broken only in the first run.
     pub(crate) fixed: BTreeSet<String>,
     /// True if a finding is new, or the verdict is worse.
     pub(crate) worse: bool,
@@ -59,11 +59,11 @@ pub(crate) struct ResultChange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Uncertain {
     pub(crate) scenario: String,
-    /// The requirement that is broken in one run only.
+    /// The requirement that is broken in only one run.
     pub(crate) requirement: String,
-    /// Number of attempts in the first run that have a finding about this requirement, and total number of attempts in that run.
+    /// Number of attempts in the first run that have a finding about this requirement, and the total number of attempts in that run.
     pub(crate) before: (u32, u32),
-    /// Number of attempts in the second run that have a finding about this requirement, and total number of attempts in that run.
+    /// Number of attempts in the second run that have a finding about this requirement, and the total number of attempts in that run.
     pub(crate) after: (u32, u32),
 }
 
@@ -73,7 +73,7 @@ const MAX_CHANCE: f64 = 0.001;
 /// Number of attempts per run that suffices to distinguish change from chance.
 const ENOUGH_ATTEMPTS: u32 = 25;
 
-/// Ranks verdicts from good (0) to bad.
+/// Returns the severity of a verdict; 0 is good, and higher numbers are worse.
 fn severity_rank(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Pass | Verdict::Note | Verdict::NotApplicable => 0,
@@ -89,10 +89,10 @@ struct ScenarioFindings<'a> {
     played: u32,
     /// Number of attempts with a finding, per requirement.
     times: BTreeMap<&'a str, u32>,
-    /// Requirements with a finding that is more than a note.
+    /// Requirements with a finding more severe than a note.
     broken: BTreeSet<&'a str>,
-    /// If a finding of the scenario depends on timing, all requirements with a finding, because each of them may be absent from another
-    /// run. Otherwise empty.
+    /// All requirements with a finding if at least one finding depends on timing, because each finding may then be absent from another run;
+    /// otherwise empty.
     timed: BTreeSet<&'a str>,
 }
 
@@ -148,7 +148,7 @@ impl<'a> ScenarioFindings<'a> {
         both.all(|id| self.broken.contains(id) == other.broken.contains(id))
     }
 
-    /// Returns the number of attempts with a finding, and the number of all attempts.
+    /// Returns the number of attempts with a finding about the requirement `id`, and the total number of attempts.
     fn frequency(&self, id: &str) -> (u32, u32) {
         (self.times.get(id).copied().unwrap_or(0), self.played)
     }
@@ -159,8 +159,8 @@ impl<'a> ScenarioFindings<'a> {
     }
 }
 
-/// Returns whether the numbers of scenarios in which two runs break a requirement differ by more than chance explains, according to the
-/// sign test.
+/// Returns whether the sign test excludes chance as the explanation of a difference between two runs. `before` and `after` are the numbers
+/// of scenarios that break a requirement only in the first or only in the second run.
 fn is_one_sided(before: u32, after: u32) -> bool {
     let all = before + after;
     let mut term = 0.5_f64.powf(f64::from(all));
@@ -284,9 +284,9 @@ impl Comparison {
         self.changed.iter().any(|change| change.worse)
     }
 
-    /// Writes the comparison as text. Scenarios that apply in one run only are grouped, because they show which
-    /// operations an implementation supports, not how well they work. Scenarios that only one run has played are
-    /// counted; if `all` is true, they are also named.
+    /// Writes the comparison as text. Scenarios that apply in only one run are grouped, because they show which operations an
+    /// implementation supports, not how well they work. Scenarios that only one run has played are counted; if `all` is true, they are also
+    /// named.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The text of `doctor`.
+//! The text output of `doctor`.
 
 use std::fmt::Write;
 

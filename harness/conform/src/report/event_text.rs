@@ -4,7 +4,7 @@ use super::text;
 use pmi_judge::event::{Bytes, Event, EventKind, Exit, JobTermination, SilenceProof};
 use pmi_wire::Proc;
 
-/// Maximum number of bytes shown of an event.
+/// Maximum number of bytes shown for an event.
 pub(super) const MAX_EVENT_BYTES: usize = 120;
 
 fn ended(exit: Option<Exit>) -> String {
@@ -58,7 +58,7 @@ impl EventDescription<'_> {
     }
 }
 
-/// Maximum number of frames of the backtrace of a process that died.
+/// Maximum number of frames shown from the backtrace of a process that died.
 const MAX_FRAMES: usize = 6;
 
 /// Describes an event. Returns `None` for output, which is shown separately from the transcript, because its arrival time says little about

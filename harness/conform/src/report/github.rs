@@ -9,7 +9,7 @@ use pmi_judge::Severity;
 
 /// Maximum number of errors, and of warnings, that GitHub shows per step. Therefore findings are grouped by requirement, not by scenario.
 const MAX_ANNOTATIONS: usize = 10;
-/// Maximum length of the field `expected` or `seen` of a finding, in characters. `MAX_LINE_LENGTH` limits each line of a message.
+/// Maximum length of a finding's `expected` or `seen` field, in characters. `MAX_LINE_LENGTH` limits each line of a message.
 const MAX_PART_LENGTH: usize = 200;
 const MAX_LINE_LENGTH: usize = 500;
 
@@ -80,7 +80,7 @@ fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// Escapes the value of a workflow command's property, which a comma or a colon would end.
+/// Escapes the value of a workflow command's property, which a comma or a colon would terminate.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

@@ -13,7 +13,7 @@ use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Verdict};
 
 /// Maximum number of scenarios that are named, unless the user requests all names.
 const MAX_NAMED_SCENARIOS: usize = 5;
-/// Maximum length of the field `seen` of a finding, in characters.
+/// Maximum length of a finding's `seen` field, in characters.
 const MAX_SEEN_LENGTH: usize = 160;
 
 /// The findings of several versions of an implementation.
@@ -34,14 +34,14 @@ struct IntermittentFinding {
     requirement: String,
     scenario: String,
     seen: String,
-    /// For each version, the number of attempts with the finding, and the number of all attempts; `None` if the scenario was not judged.
+    /// For each version, the number of attempts with the finding, and the total number of attempts; `None` if the scenario was not judged.
     frequency: Vec<Option<(u32, u32)>>,
 }
 
 #[derive(Debug, Serialize)]
 struct HistoryVersion {
     name: String,
-    /// Number of requirements that the version breaks, without notes.
+    /// Number of requirements that the version breaks, not counting notes.
     broken: usize,
     judged: usize,
     /// True if every selected scenario has a result.
@@ -88,11 +88,11 @@ struct HistoryChange {
     /// The scenarios with the finding. `seen` and `frequency` describe the first of them.
     scenarios: Vec<String>,
     seen: String,
-    /// For the first scenario, the number of attempts with the finding, and the number of all attempts.
+    /// For the first scenario, the number of attempts with the finding, and the total number of attempts.
     frequency: (u32, u32),
 }
 
-/// Returns the worst finding about a requirement, with the number of attempts that show it and the number of all attempts.
+/// Returns the worst finding about a requirement, with the number of attempts that show it and the total number of attempts.
 fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a JudgedFinding, (u32, u32))> {
     let (played, all) = result.found();
     let these = || all.iter().filter(|(judged, _)| judged.finding.requirement == id);
@@ -139,7 +139,7 @@ fn ends_early(result: &ScenarioResult) -> bool {
     result.unreached > 0 || matches!(result.verdict, Verdict::Crashed | Verdict::Hung)
 }
 
-/// Returns the requirements with a finding that is more than a note.
+/// Returns the requirements with a finding more severe than a note.
 fn broken(run: &Run) -> BTreeSet<&str> {
     let all = run.results.iter().flat_map(|result| &result.findings);
     all.filter(|judged| judged.severity > Severity::Note)
@@ -192,7 +192,7 @@ impl VersionHistory {
         compared(entries).flat_map(Comparison::differing).collect()
     }
 
-    /// Returns whether a version introduced a finding that is more than a note.
+    /// Returns whether a version introduced a finding more severe than a note.
     pub(crate) fn got_worse(&self) -> bool {
         self.changes
             .iter()

@@ -1,4 +1,4 @@
-//! A page that shows a run. The file is self-contained: it loads no external resources.
+//! An HTML page that shows a run. The file is self-contained: it loads no external resources.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
@@ -20,11 +20,11 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Requirement, RequirementSet};
 use pmi_scenario::suite::embedded_catalogue;
 
-/// Maximum length of the field `expected` or `seen` of a finding, in characters.
+/// Maximum length of a finding's `expected` or `seen` field, in characters.
 const MAX_TEXT_LENGTH: usize = 600;
 /// Maximum length of other untrusted text, in characters.
 const MAX_WORDS_LENGTH: usize = 300;
-/// Maximum number of lines of the implementation's output.
+/// Maximum number of lines to show from the implementation's output.
 const MAX_OUTPUT_LINES: usize = 40;
 /// Maximum number of causes in the index, so that the index fits on a screen.
 const MAX_INDEXED_CAUSES: usize = 20;
@@ -47,7 +47,7 @@ struct RunPage {
     subject: String,
     color: &'static str,
     meaning: String,
-    /// For each verdict: the number of scenarios, its label, and its kind.
+    /// For each verdict: the number of scenarios, the label of the verdict, and its kind.
     counts: Vec<(usize, &'static str, &'static str)>,
     complaints: Vec<NameAndText>,
     facts: Vec<RunFact>,
@@ -114,7 +114,7 @@ struct RequirementGroup {
     causes: Vec<CauseSummary>,
 }
 
-/// A cause, with the scenario that shows it first.
+/// A cause, with the first scenario that shows it.
 #[derive(Serialize)]
 struct CauseSummary {
     anchor: String,
@@ -404,7 +404,7 @@ fn kind_of_severity(severity: Severity) -> &'static str {
     }
 }
 
-/// A generator of unique anchors for the page, from characters that URLs need not escape.
+/// A generator of unique anchors for the page. The anchors contain only characters that need no escaping in URLs.
 #[derive(Default)]
 struct Anchors {
     taken: HashSet<String>,
@@ -497,8 +497,8 @@ fn groups<'a>(
     (groups, left_out, places)
 }
 
-/// Returns a chart of all events of a scenario. Returns `None` if it has no more rows than `last`, the chart of the last events, or takes
-/// more than a quarter of the remaining `room`, in bytes.
+/// Returns a chart of all events of a scenario. Returns `None` if the chart has no more rows than `last`, the chart of the last events, or
+/// if the chart takes more than a quarter of `room`, the remaining number of bytes.
 fn whole(run: &Run, result: &ScenarioResult, last: &Chart<'_>, room: &mut usize) -> Option<Drawing> {
     let events = run.events.get(&result.scenario)?;
     let left_out = run.left_out.get(&result.scenario).copied().unwrap_or(0);
@@ -545,7 +545,7 @@ fn source(requirement: &Requirement) -> String {
     format!("{of}{}", requirement.section)
 }
 
-/// Returns the URL of the section of a requirement of RFC 13.
+/// Returns the URL of the RFC 13 section that states a requirement, or an empty string if the requirement comes from a different document.
 fn link(requirement: &Requirement) -> String {
     if !RequirementSet::of(&requirement.id).is_rfc13() {
         return String::new();

@@ -11,7 +11,7 @@ use super::run::Run;
 use super::text;
 use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 
-/// The suite for problems of the run as a whole, and for scenarios outside any folder.
+/// The name of the test suite for problems with the run as a whole, and for scenarios outside any folder.
 const TOP: &str = "pmi-conform";
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {

@@ -59,7 +59,7 @@ impl<W: Write> LogWriter<W> {
     }
 }
 
-/// The error for a log that cannot be used.
+/// An error that makes a log unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
     #[error("cannot read {name}")]
@@ -253,7 +253,8 @@ pub(crate) fn read_parts(
     Ok(run)
 }
 
-/// Passes the event of a line to `receive`. Returns its scenario, or `None` if the line is not an event that [`LogWriter`] wrote.
+/// Passes the event in a line to `receive`. Returns the scenario of the event, or `None` if the line is not an event that [`LogWriter`]
+/// wrote.
 fn event_of<'a>(bytes: &'a [u8], wanted: bool, receive: &mut dyn FnMut(LogPart<'_>)) -> Option<Cow<'a, str>> {
     if !wanted {
         return serde_json::from_slice::<SkippedEvent<'_>>(bytes).ok().map(|line| line.scenario);

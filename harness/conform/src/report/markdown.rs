@@ -10,11 +10,11 @@ use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness};
 
-/// Maximum number of rows. CI services cut or reject long summaries; the log contains everything.
+/// Maximum number of rows. CI services truncate or reject long summaries; the log contains everything.
 const MAX_ROWS: usize = 50;
 /// Maximum length of a cell, in characters.
 const MAX_CELL_LENGTH: usize = 120;
-/// Maximum length of the text about a problem of the run, in characters.
+/// Maximum length of the text about a problem with the run, in characters.
 const MAX_PROBLEM_LENGTH: usize = 1000;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
@@ -63,7 +63,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// A cause, with the scenario that shows it first.
+/// A cause, with the first scenario that shows it.
 struct CauseRow<'a> {
     label: &'static str,
     result: &'a ScenarioResult,
@@ -139,7 +139,7 @@ pub(super) fn cell(text: &str) -> String {
 }
 
 /// Escapes text for tables and paragraphs. Entities replace the characters that a backslash does not protect in Markdown: a table splits
-/// even at an escaped pipe, and GitHub resolves even an escaped at sign to a user.
+/// even at an escaped pipe, and GitHub treats even an escaped at sign as the start of a user name.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

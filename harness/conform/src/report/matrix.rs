@@ -212,7 +212,7 @@ fn title(run: &Run) -> String {
     format!("{who}, {}", text::clean(&run.header.dialect))
 }
 
-/// Returns the reason for a requirement's standing; empty if it passes.
+/// Returns the reason for a requirement's standing, or an empty string if the requirement passes.
 fn reason<'a>(id: &str, entry: &RequirementStatus<'a>) -> &'a str {
     let seen = || {
         let findings =
@@ -226,7 +226,7 @@ fn reason<'a>(id: &str, entry: &RequirementStatus<'a>) -> &'a str {
     }
 }
 
-/// Returns the table of programs under process managers.
+/// Returns the interoperability table, with the results of each program under each process manager.
 fn meetings(matrix: &interop::InteropMatrix) -> InteropTable {
     let meeting = |cell: &interop::InteropResult| {
         let broken = cell.findings.iter().filter(|judged| judged.severity == Severity::Fail);

@@ -87,7 +87,7 @@ fn memory(measured: &[Measurement]) -> Option<String> {
     Some(memory_text)
 }
 
-/// Formats a table, with its head in the first row.
+/// Formats a table whose first row contains the headings.
 fn table(label: &str, rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..rows[0].len())
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
@@ -164,7 +164,7 @@ type Tick = (String, String);
 #[derive(Serialize)]
 struct MeasureLine {
     colour: usize,
-    /// The path of the line in SVG's syntax.
+    /// The path of the line, in SVG syntax.
     path: String,
     points: Vec<Point>,
 }
@@ -223,7 +223,7 @@ fn place_of(nodes: u32) -> String {
 /// Maximum number of samples in the table of a soak test.
 const SHOWN_SAMPLES: usize = 11;
 
-/// The columns of a soak test, without the time.
+/// The headings of a soak test's columns, except the time.
 const SOAK_HEAD: [&str; 3] = ["requests", "memory", "descriptors"];
 
 /// Returns the time of a sample and its other cells.
@@ -233,7 +233,7 @@ fn soak_row(sample: &SoakSample) -> (String, Vec<String>) {
     (format!("{:.1} s", sample.seconds), cells)
 }
 
-/// Returns a selection of the samples, which includes the first and the last sample.
+/// Returns the rows for a selection of the samples, including the first and the last sample.
 fn soak_rows(soak: &Soak) -> Vec<(String, Vec<String>)> {
     let step = soak.samples.len().div_ceil(SHOWN_SAMPLES).max(1);
     let last = soak.samples.len().saturating_sub(1);

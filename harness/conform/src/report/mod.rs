@@ -63,7 +63,7 @@ pub(crate) use text::{count, first_sentence, times};
 pub(crate) use versions::versions_text;
 pub(crate) use wireshark::wireshark_plugin;
 
-/// A format of reports.
+/// A report format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 #[value(rename_all = "lower")]
 pub(crate) enum Format {
@@ -100,7 +100,7 @@ impl Format {
         Self::from_str(name, false).map_err(|_| SpecError::Format(text::clean(name)))
     }
 
-    /// Returns the format if it can be written to standard output.
+    /// Returns the format, or an error if it cannot be written to standard output.
     fn to_standard_output(self) -> Result<Self, SpecError> {
         if self == Self::Python { Err(SpecError::Folder) } else { Ok(self) }
     }
@@ -146,7 +146,7 @@ impl FromStr for ReportSpec {
     }
 }
 
-/// Writes a run as a report.
+/// Writes a report of a run.
 ///
 /// # Errors
 ///

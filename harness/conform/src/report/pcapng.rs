@@ -123,7 +123,7 @@ impl Capture<'_> {
         parts.into_iter().try_for_each(|part| self.packet(stream, direction, flags | ACK, part, time, ""))
     }
 
-    /// Writes a packet. Checksums are 0, which Wireshark does not verify by default.
+    /// Writes a packet. The checksums are 0, because Wireshark does not verify them by default.
     fn packet(
         &mut self,
         stream: &mut Stream,

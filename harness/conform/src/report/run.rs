@@ -17,11 +17,11 @@ pub(crate) struct Run {
     pub(crate) results: Vec<ScenarioResult>,
     /// Events by scenario, if they were kept.
     pub(crate) events: BTreeMap<String, Vec<Event>>,
-    /// For each scenario, the number of events dropped between its first and last ones.
+    /// For each scenario, the number of events that were dropped between its first and last events.
     pub(crate) left_out: BTreeMap<String, usize>,
     /// Scenarios that started but have no result.
     pub(crate) cut: Vec<String>,
-    /// The end of the run; `None` if the command was killed before it wrote this line.
+    /// The end of the run; `None` if the command was killed before it wrote the last line of the log.
     pub(crate) end: Option<RunEnd>,
 }
 
@@ -56,8 +56,8 @@ impl Run {
         self.end.as_ref().map_or(missing, |end| end.unfinished.max(missing)).max(self.cut.len())
     }
 
-    /// Returns the problems of the run as a whole. In formats whose readers count test cases, each problem needs a test case: otherwise, CI
-    /// would show a red run as green.
+    /// Returns the problems with the run as a whole. In formats whose readers count test cases, each problem needs a test case. Otherwise,
+    /// CI would show a red run as green.
     pub(super) fn problems(&self) -> Vec<RunProblem> {
         let mut all = Vec::new();
         for stale in self.end.iter().flat_map(|end| &end.stale) {
@@ -86,7 +86,7 @@ impl Run {
     }
 }
 
-/// The limits of observation when connections are relayed.
+/// A note about the limits of observation when connections are relayed.
 pub(crate) const RELAYED_NOTE: &str = "the agents relay the connections of their processes: on other machines, only processes with a connection are observed, and silence is detected only by waiting";
 
 /// Returns the name of the implementation under test, with its version unless the name contains it.

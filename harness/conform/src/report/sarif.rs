@@ -16,16 +16,16 @@ use pmi_judge::verdict::Verdict;
 
 /// Maximum number of results that GitHub shows for a run.
 const MAX_RESULTS: usize = 5000;
-/// Maximum length of a rule's name, in characters. GitHub cuts longer names, and descriptions longer than `MAX_DESCRIPTION_LENGTH`.
+/// Maximum length of a rule's name, in characters. GitHub truncates longer names, and descriptions longer than `MAX_DESCRIPTION_LENGTH`.
 const MAX_NAME_LENGTH: usize = 255;
 const MAX_DESCRIPTION_LENGTH: usize = 1000;
-/// Maximum length of the field `expected` or `seen` of a finding, in characters.
+/// Maximum length of a finding's `expected` or `seen` field, in characters.
 const MAX_PART_LENGTH: usize = 300;
 /// Maximum number of related locations, which are the other scenarios with the same cause. GitHub accepts 1000 locations per result.
 const MAX_RELATED_LOCATIONS: usize = 999;
 
 const UNJUDGED_RULE: &str = "pmi-conform.could-not-judge";
-/// The rule id of problems of the run as a whole.
+/// The rule id for problems with the run as a whole.
 const RUN_RULE: &str = "pmi-conform.run";
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
@@ -219,7 +219,8 @@ impl UserFiles {
         Path::new(path).is_relative() && Path::new(path).is_file()
     }
 
-    /// Returns the location of a result: the line of this file if the file exists, otherwise the start of the fallback, if any.
+    /// Returns the location of a result: the line in this file if the file exists in the repository, otherwise the start of the fallback,
+    /// if any.
     pub(super) fn locate<'a>(&'a self, path: &'a str, line: usize) -> Option<(&'a str, usize)> {
         let own = Self::contain(path).then_some((path, line));
         own.or_else(|| Some((self.fallback.as_deref()?, 1)))

@@ -20,7 +20,7 @@ pub(super) enum Status {
     Flaky,
     /// A SHOULD is broken.
     Warns,
-    /// The requirement is broken as the recorded deviations describe, and otherwise at most noted.
+    /// The recorded deviations cover all findings about the requirement except notes.
     Deviates,
     /// The requirement is broken, but its level makes the finding a note.
     Noted,
@@ -28,7 +28,7 @@ pub(super) enum Status {
     Passes,
     /// The scenarios that test the requirement ended before they reached it.
     NotReached,
-    /// No scenario could judge the requirement.
+    /// The requirement could not be judged in any scenario.
     NotJudged,
     /// The implementation does not offer the operation.
     NotOffered,

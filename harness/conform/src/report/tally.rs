@@ -71,7 +71,7 @@ pub(super) fn shown(judged: &JudgedFinding, was_green: bool, strict: Strictness)
     }
 }
 
-/// Returns the label of a finding in reports: `FLAKY`, `FAIL` ...
+/// Returns the label of a finding in reports, such as `FLAKY` or `FAIL`.
 pub(super) fn finding_label(judged: &JudgedFinding, was_green: bool, strict: Strictness) -> &'static str {
     match is_flaky(judged, was_green, strict) {
         true => Verdict::Flaky.label(),
@@ -194,7 +194,7 @@ pub(super) struct RequirementTally<'a> {
     /// report it.
     pub(super) special: BTreeMap<&'a str, usize>,
     pub(super) scenarios: Vec<&'a str>,
-    /// Observations that several scenarios share, with these scenarios. Usually, each of these observations has its own cause.
+    /// Observations that several scenarios share, each with its scenarios. Usually, each of these observations has a separate cause.
     pub(super) repeated: Vec<(&'a str, Vec<&'a str>)>,
 }
 
@@ -289,7 +289,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
     groups
 }
 
-/// Returns the reasons why scenarios were not played, with the number of scenarios. The most frequent comes first.
+/// Returns the reasons why scenarios were not played, each with the number of scenarios. The most frequent reason comes first.
 pub(super) fn not_played(results: &[ScenarioResult]) -> Vec<(&str, usize)> {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for result in results.iter().filter(|r| r.verdict == Verdict::NotApplicable) {

@@ -24,13 +24,13 @@ const MAX_NAMED_SCENARIOS: usize = 2;
 
 /// Maximum length of a cause's name, in characters.
 const MAX_CAUSE_LENGTH: usize = 160;
-/// Maximum length of the field `seen` of a finding, in characters.
+/// Maximum length of a finding's `seen` field, in characters.
 const MAX_SEEN_LENGTH: usize = 100;
 
 /// Maximum number of findings per requirement that are printed in full without `-v`. Every crash is printed.
 const MAX_BLOCKS_PER_REQUIREMENT: usize = 5;
 
-/// Maximum number of reasons why scenarios were not played.
+/// Maximum number of listed reasons why scenarios were not played.
 const MAX_REASONS: usize = 8;
 
 /// Maximum length of a printed reason, in characters.
@@ -60,7 +60,7 @@ pub(crate) struct TerminalOptions {
     /// True to draw a progress bar on standard error, if that is a terminal.
     pub(crate) progress: bool,
     pub(crate) verbosity: Verbosity,
-    /// The option that keeps the omitted events, as named in messages.
+    /// The option that writes the omitted events to a log, as named in messages.
     pub(crate) log: &'static str,
 }
 
@@ -238,7 +238,7 @@ impl<W: Write> Terminal<W> {
         shown.push('\n');
     }
 
-    /// Shows the causes, one per line. Notes are only counted without `-v`.
+    /// Shows the causes, one per line. Without `-v`, notes are only counted.
     fn index(&self, run: &Run, shown: &mut String) {
         let palette = self.palette;
         let verbose = self.verbosity == Verbosity::Verbose;
@@ -294,7 +294,8 @@ impl<W: Write> Terminal<W> {
         shown.push('\n');
     }
 
-    /// Returns whether the scenario is unjudged for a reason that was printed before. The index counts these scenarios.
+    /// Returns whether the scenario is unjudged for a reason that was printed before, and records the reason. The index counts these
+    /// scenarios.
     fn unjudged_before(&mut self, result: &ScenarioResult) -> bool {
         let bare = result.verdict == Verdict::Unjudged
             && result.findings.is_empty()
@@ -303,8 +304,8 @@ impl<W: Write> Terminal<W> {
         !self.unjudged.insert(tally::reason_shape(reason))
     }
 
-    /// Returns whether all findings of a result were shown before. Findings with equal keys usually have the same cause, and one transcript
-    /// shows it.
+    /// Returns whether all findings of a result were shown before, and records them as shown. Findings with equal keys usually have the
+    /// same cause, and one transcript shows it.
     fn shown_before(&mut self, result: &ScenarioResult) -> bool {
         let cause_key = |judged: &JudgedFinding| {
             let Finding { requirement, seen, place, .. } = &judged.finding;

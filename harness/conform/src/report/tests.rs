@@ -12,7 +12,7 @@ use pmi_judge::{Finding, PartyKind, Severity};
 use pmi_scenario::requirement::Level;
 use pmi_wire::Proc;
 
-/// Characters that have a meaning in some format: terminal escapes, and ends of lines, rows, documents and directives.
+/// Characters that have a special meaning in some format: terminal escapes, and ends of lines, rows, documents and directives.
 const HOSTILE: &str = "\x1b[31m\0\r\n| <b>&]]> # `x` */_ \\ --- ...\u{9b}2J\u{202e}\u{ffff}\u{7f} @all é";
 
 fn proc(group: u32, rank: u32) -> Proc {
@@ -186,7 +186,7 @@ fn rendered(run: &Run, format: Format) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Returns the log of a run that was cut off by a crash: one scenario, `get/value`, has started, and another has not.
+/// Returns the log of a run that a crash cut off: one scenario, `get/value`, has started, and another has not.
 fn torn() -> String {
     let mut run = run();
     run.header.selected = 4;
@@ -946,7 +946,7 @@ fn each_deviation_shows_its_reason() {
     assert_eq!(sarif.matches("\"justification\": \"a long line\"").count(), 1, "{sarif}");
 }
 
-/// A page made from the log shows all events of a scenario; without the log, it shows those that the result has kept.
+/// A page made from the log shows all events of a scenario. Without the log, the page shows only the events in the result.
 #[test]
 fn page_made_from_a_log_shows_all_events() {
     let asks = |seq: u64| {

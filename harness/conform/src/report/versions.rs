@@ -1,4 +1,4 @@
-//! The text of `doctor --versions`.
+//! The text output of `doctor --versions`.
 
 use pmi_runner::versions::VersionRow;
 

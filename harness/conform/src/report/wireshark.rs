@@ -1,4 +1,4 @@
-//! The Wireshark plugin for captures of PMI, generated from the protocol table.
+//! The Wireshark plugin for PMI captures, generated from the protocol table.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use super::pcapng::PORT;
 /// The stored plugin (`ci/wireshark/pmi.lua`), whose table may be out of date.
 const STORED: &str = include_str!("wireshark.lua");
 
-/// Returns the plugin, a Lua program: the stored plugin with the current table.
+/// Returns the Lua source of the plugin: the stored plugin with the current table.
 pub(crate) fn wireshark_plugin() -> String {
     let mut messages = String::new();
     for framing in Framing::ALL {

@@ -1,4 +1,4 @@
-//! The entries of the catalogue of clients.
+//! The catalogue entries for clients.
 
 use super::session::{ClientSession, PlainSession};
 use crate::circumstances::Circumstances;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// A plain session. Each entry for clients changes a plain session.
+/// A plain session. Each catalogue entry for clients is a change to one of these sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum PlainSession {
     /// The PMI-1 session.

@@ -8,7 +8,7 @@ use super::Server;
 use crate::effect::{Effect, NodeEffect};
 
 impl Server {
-    /// Returns whether an effect has handled the request.
+    /// Handles a request for a node attribute if an effect applies. Returns whether the request was handled.
     pub(super) fn affected_attribute(
         &mut self,
         from: Proc,

@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// Releases the processes of a node once all of them are in the barrier.
+    /// Releases the processes of a node if all of them are in the barrier.
     fn release_node(&mut self, from: Proc) {
         let node = self.server.node(from);
         let places = place(self.size(from.group), self.server.config.nodes);
@@ -160,16 +160,15 @@ impl Server {
         }
     }
 
-    /// Returns whether every process of the group has entered at least as many barriers as `p`.
+    /// Returns whether every process of the group has entered at least as many barriers as `p` has.
     pub(super) fn all_entered(&mut self, p: Proc) -> bool {
         let entries = |server: &mut Self, p| server.state().barrier_entries.get(&p).copied().unwrap_or(0);
         let own = entries(self, p);
         (0..self.size(p.group)).all(|rank| entries(self, Proc { rank, ..p }) >= own)
     }
 
-    /// Holds a request back until all processes have entered the barriers that the requesting process has left. Does so
-    /// only if an effect requires it, because the server's barrier does not block. Returns whether the request is held
-    /// back. An abort is never held back.
+    /// Holds a request back until all processes have entered the barriers that the requesting process has left, if an effect requires it.
+    /// With this effect, the barrier releases each process at once. Returns whether the request is held back. An abort is never held back.
     pub(super) fn held_for_barrier(&mut self, from: Proc, message: &[u8]) -> bool {
         let pick =
             |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndRequestsWait)).then_some(());

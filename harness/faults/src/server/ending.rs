@@ -40,7 +40,7 @@ impl Server {
         }
     }
 
-    /// Terminates those processes of a group that `which` selects. All other processes continue.
+    /// Terminates the processes of a group that `which` selects. All other processes continue.
     pub(super) fn close_selected(&mut self, group: GroupId, which: impl Fn(u32, &ServerProcess) -> bool) {
         for rank in 0..self.size(group) {
             let proc = Proc { group, rank };
@@ -52,7 +52,7 @@ impl Server {
         }
     }
 
-    /// Returns whether an effect has handled the init.
+    /// Handles an init if an effect applies. Returns whether the init was handled.
     pub(super) fn affected_init(&mut self, from: Proc, header: &ResponseHeader, offered: Version) -> bool {
         let is_of_pmi2 = self.server.config.pmi2 && offered.version == 2;
         if offered == Version::V1_1 || is_of_pmi2 || self.server.process(from).phase == ProcessPhase::Joined {
@@ -82,7 +82,7 @@ impl Server {
         true
     }
 
-    /// Returns whether an effect has handled the finalize.
+    /// Handles a finalize if an effect applies. Returns whether the finalize was handled.
     fn affected_finalize(&mut self, from: Proc, header: &ResponseHeader) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Finalize)) else { return false };
         self.server.leave(from);
@@ -121,7 +121,7 @@ impl Server {
         true
     }
 
-    /// Returns whether an effect has handled the abort.
+    /// Handles an abort if an effect applies. Returns whether the abort was handled.
     pub(super) fn affected_abort(&mut self, from: Proc, header: &ResponseHeader) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Abort)) else { return false };
         let size = self.size(from.group);
@@ -149,7 +149,7 @@ impl Server {
         true
     }
 
-    /// Returns whether an effect has handled the protocol error.
+    /// Handles a protocol error if an effect applies. Returns whether the error was handled.
     fn affected_error(&mut self, from: Proc, line: &[u8]) -> bool {
         if self.server.process(from).phase == ProcessPhase::Closed {
             return false;

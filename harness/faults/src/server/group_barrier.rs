@@ -108,7 +108,7 @@ impl Server {
         Some(name)
     }
 
-    /// Returns whether this particular effect applies now.
+    /// Returns whether the effect `wanted` applies on this occasion.
     fn is_affected(&mut self, from: Proc, wanted: GroupBarrierEffect) -> bool {
         let pick = |e: &Effect| matches!(e, Effect::GroupBarrier(f) if *f == wanted).then_some(());
         self.pick(from, pick).is_some()

@@ -1,9 +1,9 @@
-//! A server that acts like the reference, except where its behaviour has an effect.
+//! A server that acts like the reference, except where an effect changes its behaviour.
 //!
 //! The server drives the public parts of [`pmi_reference::Server`] and has a hook for each of them: reads, requests, responses, new groups,
 //! and messages before the protocol begins. A server without effects forwards everything unchanged.
 
-/// A closure for [`Server::pick`] that returns the content of the effects of one kind.
+/// Expands to a closure for [`Server::pick`] that returns the content of effects of one kind.
 macro_rules! picked {
     ($kind:path) => {
         |effect: &Effect| if let $kind(content) = effect { Some(*content) } else { None }
@@ -403,7 +403,8 @@ impl Server {
         if done { Ok(()) } else { self.server.perform(from, allowed) }
     }
 
-    /// Returns an error for a request while another one is unanswered, if an effect requires it. PMI-1.2 and PMI-2 allow such a request.
+    /// Returns an error for a request that arrives while another request from the same process is unanswered, if an effect requires the
+    /// error. PMI-1.2 and PMI-2 allow such requests.
     fn reject_concurrent(&mut self, from: Proc, request: &ServerRequest<'_>) -> Result<(), ProtocolError> {
         let waits = !self.server.process(from).held.is_empty() || self.server.is_in_group_barrier(from);
         let is_exempt = matches!(request, ServerRequest::Abort { .. } | ServerRequest::Barrier { .. });

@@ -32,7 +32,7 @@ impl Server {
         }
     }
 
-    /// Changes a request. Returns whether it has been handled.
+    /// Changes a request as the effects specify. Returns whether an effect has handled the request.
     ///
     /// # Aborts
     ///
@@ -120,7 +120,7 @@ impl Server {
         framer.partial_in(self.server.process(from).framing).to_vec()
     }
 
-    /// Changes the bytes of a read if a request from this process or from another is incomplete.
+    /// Changes the bytes of a read if a request from this process or from another process is incomplete.
     pub(super) fn affect_pieces(&mut self, from: Proc, bytes: &mut Vec<u8>) {
         let is_of_pieces =
             |e: &Effect| matches!(e, Effect::Piece(_) | Effect::Barrier(BarrierEffect::NeverAfterPieces));

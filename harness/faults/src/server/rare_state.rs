@@ -16,7 +16,7 @@ pub struct EarlierJob {
     pub(super) names: Pairs,
     pub(super) withdrawn: Pairs,
     pub(super) aborted: bool,
-    /// The number of processes that waited in the barrier.
+    /// The number of processes in the barrier when the job ended.
     pub(super) waiting: u32,
 }
 
@@ -36,9 +36,9 @@ pub(super) struct RareState {
     pub(super) entered: HashMap<GroupId, Vec<u32>>,
     /// The rank that entered each earlier barrier last.
     pub(super) latest: HashMap<GroupId, Vec<u32>>,
-    /// Groups in which a request came in pieces while another process was in the barrier.
+    /// Groups in which a request arrived in several reads while another process was in the barrier.
     pub(super) stuck: HashSet<GroupId>,
-    /// The published names, in order.
+    /// The published names, in the order of publication.
     pub(super) names: Vec<Vec<u8>>,
     /// The ports of names that were published again.
     pub(super) second_ports: HashMap<Vec<u8>, Vec<u8>>,

@@ -24,7 +24,7 @@ struct ActiveEffect {
 }
 
 impl ActiveEffect {
-    /// Returns whether the effect applies on this occasion. A rehearsed effect never applies.
+    /// Counts an occasion, and returns whether the effect applies on it. A rehearsed effect never applies.
     fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
         let is_elsewhere = circumstances.framing.is_some_and(|framing| !self.dialects.has(framing));
         if is_elsewhere || rehearsed && self.shown {
@@ -96,8 +96,8 @@ pub(super) struct EffectState {
 }
 
 impl EffectState {
-    /// Returns the state for the effects of a behaviour. Returns `None` if there are no effects. Each hook of a plain
-    /// reference server then only tests an option.
+    /// Returns the state for the effects of a behaviour, or `None` if there are no effects, so that each hook of a server without effects
+    /// only tests an option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),

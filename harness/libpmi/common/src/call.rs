@@ -1,4 +1,4 @@
-//! The common wrapper of all C API calls, and the return codes that both libraries use. The codes have the same numbers in both libraries.
+//! The common wrapper for all C API calls, and the return codes that both libraries use. The codes have the same numbers in both libraries.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +42,7 @@ pub fn call_initialized<S>(
     call(process, |process| body(process.as_mut().ok_or(Code::ErrInit)?))
 }
 
-/// Defines functions of the API, which are called from C.
+/// Defines API functions that C programs call.
 #[macro_export]
 macro_rules! api {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(

@@ -14,7 +14,7 @@ pub fn number(name: &str) -> Option<i32> {
 pub(crate) struct PmiFd(OwnedFd);
 
 impl PmiFd {
-    /// Takes the descriptor in PMI_FD. Returns `None` if PMI_FD is not the number of an open descriptor.
+    /// Takes ownership of the descriptor in PMI_FD. Returns `None` if PMI_FD is not the number of an open descriptor.
     pub(crate) fn from_environment() -> Option<Self> {
         let fd: RawFd = number("PMI_FD").filter(|fd| *fd >= 0)?;
         #[expect(
@@ -51,7 +51,7 @@ impl PmiFd {
         Ok(())
     }
 
-    /// Waits for bytes. Returns an empty slice at the end of the connection.
+    /// Waits for bytes and returns them. The slice is empty at the end of the connection.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The common part of the two C libraries: the strings and buffers of C callers, the wrapper of all calls, and the
-//! connected process.
+//! The code that the two C libraries share: the conversion of C arguments and results, the wrapper for API calls, and the connected
+//! process.
 
 mod call;
 mod connection;

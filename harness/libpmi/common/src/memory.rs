@@ -5,17 +5,17 @@ use std::ffi::{CStr, c_char, c_int};
 
 use crate::call::Code;
 
-/// Returns a string; `None` for NULL.
+/// Returns the bytes of a C string, or `None` for NULL.
 ///
 /// # Safety
 ///
-/// `pointer` must be NULL, or NUL-terminated and valid as long as the result is used.
+/// `pointer` must be NULL, or point to a NUL-terminated string that is valid for as long as the result is used.
 pub unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a [u8]> {
     // SAFETY: guaranteed by the caller.
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_bytes())
 }
 
-/// Returns the strings of a NULL-terminated list; no strings for NULL.
+/// Returns the strings of a NULL-terminated list, or an empty list for NULL.
 ///
 /// # Safety
 ///

@@ -65,7 +65,7 @@ impl ConnectedProcess {
         }
     }
 
-    /// Makes the last request of a process that ends immediately. Does not wait for a response, and cannot report an error.
+    /// Makes the last request of a process that is about to exit. Does not wait for a response, and cannot report an error.
     pub fn ask_last(&mut self, request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>) {
         let _ = request(&mut self.client).map(|bytes| self.write(&bytes));
     }
@@ -91,8 +91,8 @@ impl ConnectedProcess {
         connection.write(bytes).map_err(|error| self.broken(&error.to_string()))
     }
 
-    /// Handles a protocol error of the process manager: closes the connection and logs the reason, as RFC 13 requires (Error Handling). The
-    /// process manager then aborts the program. Returns [`Code::Fail`].
+    /// Handles a protocol error by the process manager: closes the connection and logs the reason, as the section "Error Handling" of RFC
+    /// 13 requires. The process manager then aborts the program. Returns [`Code::Fail`].
     pub fn broken(&mut self, why: &str) -> Code {
         if self.connection.take().is_some() {
             eprintln!("{}: rank {}: the process manager broke the protocol: {why}", self.library, self.rank);

@@ -12,7 +12,7 @@ pub use programs::Info;
 use programs::{Programs, preput};
 use session::InitializedProcess;
 
-/// The state of the process in PMI-2; `None` before `PMI2_Init` and after `PMI2_Finalize`. Concurrent calls are serialized.
+/// The PMI-2 state of the process; `None` before `PMI2_Init` and after `PMI2_Finalize`. Concurrent calls are serialized.
 static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
 fn api(body: impl FnOnce(&mut Option<InitializedProcess>) -> Result<(), Code>) -> c_int {
@@ -105,13 +105,13 @@ api! {
         })
     }
 
-    /// Reports whether `PMI2_Init` has succeeded. The result is not a return code.
+    /// Returns 1 if the library is initialized, and 0 otherwise. The result is not a return code.
     fn PMI2_Initialized() {
         let held = |session: &Option<InitializedProcess>| c_int::from(session.is_some());
         held(&PROCESS.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Prints the message and terminates this process. If the flag is not 0, also requests the end of the job.
+    /// Prints the message and terminates this process. If `flag` is not 0, also requests the end of the job.
     fn PMI2_Abort(flag: c_int, msg: *const c_char) {
         // SAFETY: guaranteed by the caller.
         let message = unsafe { text(msg) }.unwrap_or_default();
@@ -165,7 +165,7 @@ api! {
         })
     }
 
-    /// Returns the id of the process's own job.
+    /// Gets the id of this process's job.
     fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) {
         joined(|session| {
             if jobid.is_null() {
@@ -177,13 +177,13 @@ api! {
         })
     }
 
-    /// Returns the rank of this process.
+    /// Gets the rank of this process.
     fn PMI2_Job_GetRank(rank: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(rank, session.process.rank) })
     }
 
-    /// Returns the number of processes of the job on this node.
+    /// Gets the number of processes of the job on this node.
     fn PMI2_Info_GetSize(size: *mut c_int) {
         joined(|session| {
             let here = session.local_size()?;
@@ -205,7 +205,7 @@ api! {
         })
     }
 
-    /// Disconnects from a connected job.
+    /// Disconnects from another job.
     fn PMI2_Job_Disconnect(jobid: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
@@ -218,7 +218,7 @@ api! {
 // ----- The keyval space
 
 api! {
-    /// Puts a pair.
+    /// Puts a key-value pair.
     fn PMI2_KVS_Put(key: *const c_char, value: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
@@ -267,7 +267,7 @@ api! {
 // ----- Attributes
 
 api! {
-    /// Gets an attribute of this node. If the flag is not 0, waits until the attribute exists.
+    /// Gets an attribute of this node. If `waitfor` is not 0, waits until the attribute exists.
     fn PMI2_Info_GetNodeAttr(
         name: *const c_char,
         value: *mut c_char,

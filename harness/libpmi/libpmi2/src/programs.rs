@@ -64,7 +64,7 @@ impl Programs {
     ///
     /// # Safety
     ///
-    /// The arrays must have the lengths that `count` and the sizes state, and strings must be NUL-terminated.
+    /// The arrays must have the lengths that `count` and the sizes specify, and strings must be NUL-terminated.
     pub(crate) unsafe fn read(&self) -> Result<Vec<SpawnProgram>, Code> {
         let count = usize::try_from(self.count).ok().filter(|n| *n > 0).ok_or(Code::InvalidArg)?;
         (0..count)
@@ -99,7 +99,7 @@ impl Programs {
 ///
 /// # Safety
 ///
-/// The array must be NULL or have `length` pointers to pairs.
+/// The array must be NULL or contain `length` pointers to pairs.
 pub(crate) unsafe fn preput(array: *const *const Info, length: c_int) -> Result<Vec<InfoPair>, Code> {
     let length = size(Some(length))?;
     (0..length)

@@ -47,8 +47,8 @@ pub(super) fn write(
     report.to_string().map_err(io::Error::other)
 }
 
-/// Returns the test case for the whole campaign. It fails if nothing could be judged, because such a campaign must not look like one
-/// without findings.
+/// Returns the test case for the whole campaign. If nothing could be judged, the test case fails, so that the campaign does not look like
+/// one without findings.
 fn whole(campaign: &CampaignSummary) -> TestCase {
     let progress = &campaign.progress;
     let status = if progress.sessions == 0 {

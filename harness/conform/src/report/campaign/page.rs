@@ -1,4 +1,4 @@
-//! A page that shows a campaign: its findings and their times, and its progress over time. The file is self-contained: it loads no external
+//! An HTML page that shows the findings of a campaign and its progress over time. The file is self-contained: it loads no external
 //! resources.
 
 use std::io;
@@ -36,13 +36,13 @@ struct CampaignPage {
     others: Vec<(String, String)>,
 }
 
-/// A quantity that grew during the campaign.
+/// The curve of a quantity that grew during the campaign.
 #[derive(Serialize)]
 struct Curve {
     what: &'static str,
     #[serde(flatten)]
     area: Area,
-    /// The path of the curve in SVG's syntax.
+    /// The path of the curve, in SVG syntax.
     path: String,
     most: usize,
     end: String,
@@ -193,7 +193,7 @@ fn curve(what: &'static str, campaign: &CampaignSummary, of: &dyn Fn(&ProgressSa
     }
 }
 
-/// Returns a few samples of the campaign's progress as a table.
+/// Returns a few samples of the campaign's progress as table rows.
 fn moments(campaign: &CampaignSummary) -> Vec<CampaignRow> {
     const MAX_SAMPLES: usize = 12;
     let history = &campaign.history;

@@ -1,4 +1,4 @@
-//! The order of findings in reports.
+//! The grouping and order of findings in reports.
 
 use std::collections::BTreeMap;
 

@@ -9,7 +9,7 @@ use super::roots::by_root;
 use super::unreported::{UnreportedReason, unreported};
 use crate::report::text::{count, times};
 
-/// Returns the heading for findings that this input reaches.
+/// Returns the heading for findings that need this kind of input.
 fn heading(input: RequiredInput) -> &'static str {
     match input {
         RequiredInput::Valid => "Reached by valid input:\n",

@@ -21,7 +21,7 @@ const FIRST_ROWS: usize = 100;
 const ENTER_COMMANDS: [&[u8]; 2] = [b"barrier_in", b"kvs-fence"];
 const LEAVE_COMMANDS: [&[u8]; 2] = [b"barrier_out", b"kvs-fence-response"];
 
-/// A participant of a chart. Lanes are in the order of the variants, from left to right.
+/// A participant in a chart. Lanes are in the order of the variants, from left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Participant {
     Process(Proc),
@@ -45,7 +45,7 @@ impl Participant {
     }
 }
 
-/// The drawing of a row. Lanes are counted from the left.
+/// The shape that is drawn in a row. Lanes are counted from the left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowShape {
     /// A message or connection between two lanes.
@@ -68,7 +68,7 @@ pub(super) struct ChartRow<'a> {
     pub(super) time_us: u64,
     pub(super) shape: RowShape,
     pub(super) what: String,
-    /// The bytes of the message. `cut` more bytes at the end of the message are missing here.
+    /// The bytes of the message. The last `cut` bytes of the message are omitted.
     pub(super) bytes: Option<&'a [u8]>,
     pub(super) cut: usize,
     /// Requirements that the event breaks.
@@ -95,7 +95,7 @@ pub(in super::super) struct Chart<'a> {
 }
 
 impl<'a> Chart<'a> {
-    /// Lays out the events in a result, which are the last ones of its scenario.
+    /// Lays out the events in a result, which are the last events of its scenario.
     pub(in super::super) fn of_result(result: &'a ScenarioResult) -> Self {
         let left_out = Some(result.left_out).filter(|number| *number > 0);
         let before = left_out.map(|number| format!("{} left out; see the log", text::count(number, "event")));

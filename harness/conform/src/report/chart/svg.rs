@@ -16,7 +16,7 @@ const MIN_LANE_WIDTH: usize = 28;
 const LANES_WIDTH: usize = 400;
 /// Approximate width of a character of the text next to the lanes.
 const CHARACTER_WIDTH: usize = 7;
-/// Maximum number of bytes that the page shows of a message when the reader unfolds it.
+/// Maximum number of bytes of a message that the page shows when the reader unfolds the message.
 const MAX_UNFOLDED_BYTES: usize = 4096;
 const DUMP_BYTES_PER_LINE: usize = 16;
 /// Maximum number of bytes in the dump of a message that breaks a requirement.

@@ -82,7 +82,7 @@ fn tuples(line: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// Returns the key and a value of each field. The keys of numbered fields have the first number.
+/// Returns the key and a value of each field. The keys of numbered fields end in the first number.
 fn fields(fields: &'static [Field]) -> Vec<(String, Vec<u8>)> {
     let value = |field: &Field| match field.rule {
         Rule::Word if field.name == "kvsname" => b"kvs-0".to_vec(),

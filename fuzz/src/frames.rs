@@ -13,9 +13,9 @@ const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
 const HEADER: usize = 6;
 const READINGS: [SemicolonReading; 2] = [SemicolonReading::Doubled, SemicolonReading::Plain];
 
-/// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation. The framer must hold at most the
-/// longest body. Printing and parsing a parsed body must yield the same message. Both directions of a connection must be independent of the
-/// fragmentation.
+/// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation. The framer must not buffer more than
+/// the longest body. Printing and parsing a parsed body must yield the same message. Both directions of a connection must be independent of
+/// the fragmentation.
 pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let of_connection = limit & 0x80 != 0;
@@ -54,7 +54,7 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
     memory::check(before, 2 * held + 1024, "a framer");
 }
 
-/// The expected bodies of a stream. By definition, a frame consists of six bytes for the length, and then the body.
+/// The expected bodies of a stream. By definition, a frame consists of six bytes for the length, followed by the body.
 struct ExpectedFrames<'a> {
     stream: &'a [u8],
     at: usize,
@@ -94,7 +94,7 @@ impl<'a> ExpectedFrames<'a> {
         Some(&self.stream[body..self.at])
     }
 
-    /// Returns the bytes of the incomplete frame that the framer holds.
+    /// Returns the bytes of the incomplete frame that the framer has buffered.
     fn partial(&self, pushed: usize) -> &'a [u8] {
         if self.framing_lost || self.at > pushed { b"" } else { &self.stream[self.at..pushed] }
     }
@@ -184,7 +184,7 @@ fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
     }
 }
 
-/// Takes all messages from a connection, each with its direction. `None` stands for an error.
+/// Appends all messages of a connection to `all`, each with its direction. `None` stands for an error.
 fn taken(connection: &mut Connection, all: &mut Vec<(bool, Option<Vec<u8>>)>) {
     for direction in [Direction::FromServer, Direction::ToServer] {
         while let Some(message) = connection.next(direction) {

@@ -1,7 +1,7 @@
 //! Target: the decoder of the messages that `hydra_pmi_proxy` sends to `mpiexec`.
 //!
-//! Input: a byte for the family and a byte for the fragmentation, then records: a byte for the kind of frame, a byte for the length, and
-//! the body. Kinds from 240 on are not frames: their bytes are added to the stream unchanged.
+//! Input: a byte for the protocol family and a byte for the fragmentation, then records: a byte for the kind of frame, a byte for the
+//! length, and the body. Kinds of 240 and above are not frames: their bytes are added to the stream unchanged.
 
 use pmi_wire::hydra::{CodecError, Decoder, Family, ProxyMessage, ReceivedFrame};
 
@@ -11,7 +11,7 @@ use crate::{memory, planted};
 const PROCESSES: usize = 2;
 
 /// Checks that frames are decoded as they were encoded, regardless of the fragmentation. Invalid bytes must cause an error and never a
-/// panic. The decoder must hold only bytes that were sent.
+/// panic. The decoder must not buffer more bytes than were sent.
 pub fn run(data: &[u8]) {
     let before = memory::live();
     let [family, cut, records @ ..] = data else { return };
@@ -41,8 +41,8 @@ pub fn run(data: &[u8]) {
     memory::check(before, 4096, "the target without its decoders");
 }
 
-/// Decodes all records up to the first error. The init record is pushed separately, because after the init record, the proxy sends nothing
-/// until it receives a command.
+/// Decodes all records up to the first error. The init record is pushed separately, because the proxy sends nothing after this record until
+/// it receives a command.
 fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<ReceivedFrame>, Option<CodecError>) {
     let before = memory::live();
     let mut decoder = Decoder::new(family, PROCESSES);

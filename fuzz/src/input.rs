@@ -2,12 +2,12 @@
 
 use arbitrary::Unstructured;
 
-/// Takes a byte. Returns 0 at the end of the input.
+/// Reads a byte. Returns 0 at the end of the input.
 pub(crate) fn byte(u: &mut Unstructured<'_>) -> u8 {
     u.arbitrary().unwrap_or(0)
 }
 
-/// Takes a number. Half of the numbers are near boundaries.
+/// Draws a number. Half of the numbers are below 128, and most of the others are near a boundary.
 pub(crate) fn number(u: &mut Unstructured<'_>) -> u64 {
     match byte(u) {
         small @ 0..=0x7f => u64::from(small),
@@ -18,7 +18,7 @@ pub(crate) fn number(u: &mut Unstructured<'_>) -> u64 {
     }
 }
 
-/// Takes a record from the beginning of the input: its head, and its content up to the next 0xff. If records began with a length instead,
+/// Reads a record from the beginning of the input: its head, and its content up to the next 0xff. If records began with a length instead,
 /// almost every mutation would make that length wrong.
 pub(crate) fn record<'a, const HEAD: usize>(input: &mut &'a [u8]) -> Option<(&'a [u8; HEAD], &'a [u8])> {
     let (head, rest) = input.split_first_chunk()?;
@@ -49,7 +49,7 @@ impl Arena {
         &self.bytes[text.start..text.end]
     }
 
-    /// Takes at least `least` bytes, and replaces those that `keep` does not accept.
+    /// Reads at least `least` bytes, and replaces those that `keep` does not accept.
     fn text(&mut self, u: &mut Unstructured<'_>, least: usize, keep: fn(u8) -> bool) -> ArenaRange {
         let length = usize::from(byte(u) % 64).max(least).min(self.bytes.len() - self.used);
         let start = self.used;
@@ -63,17 +63,17 @@ impl Arena {
         ArenaRange { start, end: self.used }
     }
 
-    /// Takes a `word` as RFC 13 defines it.
+    /// Draws a `word` as RFC 13 defines it.
     pub(crate) fn word(&mut self, u: &mut Unstructured<'_>) -> ArenaRange {
         self.text(u, 1, |byte| byte.is_ascii_graphic() && byte != b'=')
     }
 
-    /// Takes visible characters, including `=`.
+    /// Draws visible characters, including `=`.
     pub(crate) fn visible(&mut self, u: &mut Unstructured<'_>) -> ArenaRange {
         self.text(u, 1, |byte| byte.is_ascii_graphic())
     }
 
-    /// Takes a `string` as RFC 13 defines it, except that it may be empty.
+    /// Draws a `string` as RFC 13 defines it, except that it may be empty.
     pub(crate) fn string(&mut self, u: &mut Unstructured<'_>) -> ArenaRange {
         self.text(u, 0, |byte| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t')
     }

@@ -80,7 +80,7 @@ fn value(value: &[u8], size: u32) {
     }
 }
 
-/// Returns the node of every rank: arbitrary node ids, a few node ids, or blocks of equal size as managers place them.
+/// Returns the node of every rank: arbitrary node ids, a few node ids, or blocks of equal size as process managers place them.
 fn ranks(bytes: &[u8], form: u8) -> Vec<u32> {
     match form {
         0 => bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect(),

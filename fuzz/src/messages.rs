@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
     check(row, framing, direction, &shown(&turned), &fields, false);
 }
 
-/// Takes the fields of a message. In lines, a response has either all of its fields or none, and the value of a get comes last.
+/// Draws the fields of a message. In lines, a response has either all of its fields or none, and the value of a get comes last.
 fn of_row(
     row: &Exchange,
     framing: Framing,
@@ -92,14 +92,14 @@ fn word(u: &mut Unstructured<'_>) -> Vec<u8> {
     arena.get(range).to_vec()
 }
 
-/// Takes arbitrary bytes, with many semicolons.
+/// Draws arbitrary bytes, with many semicolons.
 fn any(u: &mut Unstructured<'_>) -> Vec<u8> {
     let length = usize::from(byte(u) % 32).min(u.len());
     let bytes = u.bytes(length).unwrap_or_default();
     bytes.iter().map(|b| if b % 16 == 15 { b';' } else { *b }).collect()
 }
 
-/// Takes a value that the rule of the field accepts.
+/// Draws a value that the rule of the field accepts.
 fn value(field: &Field, framing: Framing, u: &mut Unstructured<'_>) -> Vec<u8> {
     let mut arena = Arena::new();
     let text = match (field.rule, framing) {

@@ -1,5 +1,5 @@
-//! Bugs that are planted to check that the targets find them. They need the feature `planted`, and the variable `PLANTED`
-//! selects one.
+//! Bugs that are planted to check that the targets find them. They need the feature `planted`, and the environment variable `PLANTED`
+//! selects one of them.
 
 #[cfg(feature = "planted")]
 use std::sync::OnceLock;

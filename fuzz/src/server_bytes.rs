@@ -27,13 +27,13 @@ const SCRIPT: [(&str, &str); 8] = [
     ("cmd=finalize\n", "cmd=finalize_ack rc=0\n"),
 ];
 
-/// The behaviour of both groups in one dialect.
+/// A session of two groups in one dialect.
 pub(crate) struct DialectSession {
     /// The framing after the offer.
     pub(crate) framing: Framing,
     /// The messages of a process that follows the protocol, and the responses to them. No response depends on the other group.
     pub(crate) script: &'static [(&'static str, &'static str)],
-    /// The maximum number of bytes that a server may hold for each byte of the input.
+    /// The maximum number of bytes that a server may allocate for each byte of the input.
     pub(crate) bytes: usize,
 }
 

@@ -36,7 +36,7 @@ const MISSING: &str = "missing";
 const SPAWN_MAX: u64 = 4;
 const VERSIONS: [Version; 3] = [Version::V1_1, Version::V1_2, Version::V2_0];
 
-/// Checks that the monitor has no finding about the reference server, whatever its clients do.
+/// Checks that the monitor has no finding about the reference server, regardless of what its clients do.
 pub fn run(data: &[u8]) {
     let found = judge(data, planted::behaviour());
     assert_eq!(found, None, "the monitor has a finding about a conforming server");
@@ -67,11 +67,11 @@ struct Session {
     groups: Vec<u32>,
     /// Groups whose processes have started.
     started: Vec<u32>,
-    /// Groups that are being started, each with true if the start succeeds.
+    /// Groups that are being started, each with `true` if the start succeeds.
     starting: VecDeque<(u32, bool)>,
     /// The unanswered operations of each process.
     waiting: BTreeMap<Proc, Vec<&'static str>>,
-    /// The number of requests, used as thread id.
+    /// Number of requests so far, which is used as the thread id.
     requests: u8,
 }
 
@@ -311,7 +311,7 @@ fn value(p: Proc, field: &Field, detail: u8) -> String {
     }
 }
 
-/// Returns a spawn of one or two programs, with a pair for their keyval space.
+/// Returns a spawn request for one or two programs, with a key-value pair for their keyval space.
 fn spawn(framing: Framing, detail: u8, how: u8, thrid: Option<u8>) -> Vec<u8> {
     let sizes = [Some(detail & 3), (detail & 4 == 4).then_some(detail >> 3 & 3)];
     let totspawns = sizes.iter().flatten().count() as u64;

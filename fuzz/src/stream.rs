@@ -108,7 +108,8 @@ fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
     }
 }
 
-/// Checks that the tuples cover the line except for spaces. If every value ends at a space, no value may contain a space.
+/// Checks that the tuples cover the line except for spaces and tabs. Unless values extend to the end of the line, no value may contain a
+/// space or tab.
 fn check_tuples(line: &[u8], message: &Message<'_>, reading: ValueReading) {
     let mut rest = line;
     for tuple in message.tuples() {
@@ -140,7 +141,7 @@ fn understood(operation: Operation, request: bool, reading: ValueReading, line: 
     counters::seen(operation as u32 * 16 + u32::from(request) * 8 + reading * 4 + end);
 }
 
-/// Checks that a message has the same fields after it was printed.
+/// Checks that a message has the same fields after it is printed and parsed again.
 fn check_print(message: &Decoded<'_>, reading: ValueReading, out: &mut Vec<u8>) {
     if loses_in_print(message) {
         return;

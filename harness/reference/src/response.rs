@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use pmi_wire::protocol::{Exchange, Field};
 use pmi_wire::{Framing, Operation, ResponseOutcome};
 
-/// `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") does not assign numbers.
+/// The `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") does not assign numbers.
 const FAILED: i64 = 1;
-/// `rc` of an unknown command in PMI-2. The draft ("Unrecognized command") requires an error code for it.
+/// The `rc` of an unknown command in PMI-2. The draft ("Unrecognized command") requires an error code for it.
 const UNKNOWN_COMMAND: i64 = 2;
 
 /// The values of a message, with the names of their fields in the protocol table.
@@ -20,9 +20,9 @@ pub struct ResponseHeader {
     pub framing: Framing,
     /// The row in the protocol table; `None` for an unknown command.
     pub exchange: Option<&'static Exchange>,
-    /// `cmd` of the response. Empty for a response without `cmd`: RFC 13's response to abort is an empty line.
+    /// The `cmd` of the response. Empty for a response without `cmd`: RFC 13's response to abort is an empty line.
     pub response: Cow<'static, [u8]>,
-    /// `thrid` of a PMI-2 request, which the response must repeat (draft, "Thread Safety").
+    /// The `thrid` of a PMI-2 request, which the response must repeat (draft, "Thread Safety").
     pub thrid: Option<Vec<u8>>,
 }
 
@@ -58,7 +58,7 @@ impl ResponseHeader {
     }
 }
 
-/// The key of the flag for a miss. The draft calls it `flag`, but all implementations write `found`.
+/// The key of the flag that reports a miss. The draft calls it `flag`, but all implementations write `found`.
 const FOUND: &str = "found";
 
 /// The result of an operation, independent of the dialect.
@@ -66,7 +66,7 @@ const FOUND: &str = "found";
 pub struct OperationResult {
     /// The outcome: success, a miss or a failure.
     pub outcome: ResponseOutcome,
-    /// `rc` of a failure in PMI-2.
+    /// The `rc` of a failure in PMI-2.
     code: i64,
     /// The reason for a miss or a failure.
     pub reason: Option<Cow<'static, str>>,

@@ -33,7 +33,7 @@ pub const FOLDER: &str = "corpus";
 /// Maximum number of cases in the corpus. If there are more, the largest cases are removed.
 const MAX_CASES: usize = 2000;
 
-/// If free sessions are in scope, one in `FREE_SHARE` cases is a free session.
+/// One in `FREE_SHARE` cases is a free session if free sessions are in scope. The ranks of a free session run without a fixed order.
 const FREE_SHARE: u8 = 3;
 
 /// Percentage of cases that are derived from the corpus, unless the corpus is empty.
@@ -208,7 +208,7 @@ impl Corpus {
     }
 }
 
-/// A generator of cases for a server that also derives cases from the corpus and from the frontier.
+/// A generator of cases for a server. Some cases are derived from the corpus and from the frontier.
 #[derive(Debug)]
 pub struct EvolvingGenerator {
     scope: SessionFeatures,
@@ -217,12 +217,12 @@ pub struct EvolvingGenerator {
 }
 
 impl EvolvingGenerator {
-    /// Creates a generator within a scope, with an initial corpus.
+    /// Creates a generator of cases within `scope`, with an initial corpus.
     pub fn new(scope: SessionFeatures, corpus: Corpus) -> Self {
         Self { scope, corpus: Mutex::new(corpus), frontier: Mutex::default() }
     }
 
-    /// Locks the corpus. A poisoned lock can be used: a panic in another worker leaves the corpus consistent.
+    /// Locks the corpus. A poisoned lock can be ignored, because a panic in another worker leaves the corpus consistent.
     fn corpus(&self) -> MutexGuard<'_, Corpus> {
         self.corpus.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -60,7 +60,8 @@ impl Campaign<'_> {
     }
 
     /// Replays a case after the case that the same worker played before it, and returns whether the failure recurs. Few failures need the
-    /// previous case, so more runs are made only if the failure recurs in the first run. After the time is up, the case is not replayed.
+    /// previous case, so more runs are made only if the failure recurs in the first run. If the campaign's time is up, the case is not
+    /// replayed.
     fn recurs_after_previous(&self, occurrence: &FailureOccurrence) -> bool {
         let after = occurrence
             .previous_case
@@ -104,8 +105,8 @@ impl Campaign<'_> {
         true
     }
 
-    /// Confirms a failure, and returns whether it recurs. Then minimizes the case of a failure that recurs, or leaves this to the
-    /// examiners. If only failures with valid input count, a failure that needs invalid input is not minimized.
+    /// Replays a case to confirm its failure, and returns whether the failure recurs. The case of a confirmed failure is minimized, either
+    /// here or by an examiner, unless the failure needs invalid input and the campaign ignores such failures.
     fn confirm(&self, occurrence: &FailureOccurrence, failure: &Failure, case: &Case) -> bool {
         let Some(shown) = self.examiner.confirm(failure, case, occurrence.number) else { return false };
         if self.options.valid && !shown.is_valid() {

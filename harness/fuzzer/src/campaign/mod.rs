@@ -56,7 +56,7 @@ pub struct CampaignOptions {
     pub time: Option<Duration>,
     /// Number of workers that play cases in parallel.
     pub workers: usize,
-    /// True if only failures that occur with valid input count.
+    /// True if failures that need invalid input are ignored.
     pub valid: bool,
     /// The folder in which findings are stored.
     pub out: PathBuf,
@@ -95,13 +95,13 @@ pub struct Progress {
     pub examining: usize,
     /// Number of cases that could not be judged, and the reason for the last one.
     pub unjudged: (u64, String),
-    /// Median time to establish that no response will come.
+    /// Median time needed to determine that the server does not respond.
     pub silence: Option<Duration>,
     /// The largest growth of a server process's memory within a case, in bytes.
     pub growth: u64,
 }
 
-/// The progress of a campaign at one moment.
+/// The progress of a campaign at one point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressSample {
     /// Time since the campaign began.
@@ -114,7 +114,7 @@ pub struct ProgressSample {
     pub edges: Option<usize>,
 }
 
-/// Maximum number of samples that are kept. In a longer campaign, the interval between them grows.
+/// Maximum number of samples to keep. In a long campaign, the interval between samples grows.
 const MAX_SAMPLES: usize = 400;
 
 /// The samples of a campaign's progress, in order.
@@ -176,7 +176,7 @@ pub trait Reporter: Sync {
 pub struct CampaignSummary {
     /// The final progress.
     pub progress: Progress,
-    /// The progress over time, in order; the last sample is from the end.
+    /// The samples of the progress, in chronological order. The last one was taken at the end of the campaign.
     pub history: Vec<ProgressSample>,
     /// The findings that the campaign stored.
     pub found: Vec<StoredFinding>,
@@ -200,13 +200,13 @@ struct SharedState {
     found: Vec<StoredFinding>,
     first_met: BTreeMap<String, Duration>,
     silences: Vec<Duration>,
-    /// Failures that wait to be confirmed.
+    /// Failures that are waiting to be confirmed.
     waiting: VecDeque<FailureOccurrence>,
-    /// Confirmed failures whose cases wait to be minimized.
+    /// Confirmed failures whose cases are waiting to be minimized.
     confirmed: VecDeque<PendingShrink>,
     /// Number of failures that are being examined.
     examining: usize,
-    /// Number of workers that play new cases.
+    /// Number of workers that are still playing new cases.
     playing: usize,
     /// Number of runs that were used for trimming.
     trimmed: u64,
@@ -229,10 +229,10 @@ struct Campaign<'a> {
     next: AtomicU64,
     end: AtomicBool,
     schedule: Schedule,
-    /// True if some workers only examine the failures that the others encounter.
+    /// True if some workers only examine the failures that other workers encounter.
     has_examiners: bool,
     shared: Mutex<SharedState>,
-    /// The condition that is notified when a failure waits to be examined, and when a player ends.
+    /// The condition variable that is notified when a failure is added to a queue, and when a player ends.
     work_available: Condvar,
 }
 
@@ -523,7 +523,8 @@ impl Campaign<'_> {
         kept
     }
 
-    /// Reserves runs for trimming a case. In total, trimming takes at most one run per case, plus `TRIM_ALLOWANCE`.
+    /// Reserves runs for trimming a case, and returns their number. In total, trimming takes at most one run per case, plus
+    /// `TRIM_ALLOWANCE`.
     fn reserve_trim_plays(&self) -> usize {
         let mut shared = self.lock();
         let left = (shared.progress.sessions + TRIM_ALLOWANCE).saturating_sub(shared.trimmed);
@@ -585,7 +586,7 @@ mod tests {
         fn error(&self, _: &CampaignError) {}
     }
 
-    /// The options of a campaign with one worker.
+    /// Returns the options of a campaign with one worker.
     fn options(out: &Path, sessions: Option<u64>) -> CampaignOptions {
         CampaignOptions {
             seed: 1,
@@ -802,7 +803,7 @@ mod tests {
         }
     }
 
-    /// If the user interrupts the minimization, the original case is stored. The finding states that it was not minimized. It has no
+    /// If the user interrupts the minimization, the original case is stored. The finding states that it was not minimized. It records no
     /// frequency, and does not claim that invalid input is necessary.
     #[test]
     fn interrupted_finding_is_not_minimized() {

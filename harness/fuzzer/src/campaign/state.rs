@@ -63,13 +63,13 @@ pub struct BucketAlias {
     pub bucket: String,
     /// Number of times that the bucket was seen under the alias.
     pub seen: u64,
-    /// The place of a crash, if the bucket's name contains it.
+    /// The location of the crash, if the bucket's name contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
 }
 
-/// Number of occurrences after which an alias with a known place is examined less often: then only one occurrence in [`RECHECK_FACTOR`] is
-/// examined.
+/// Number of occurrences after which an alias with a known crash location is examined less often: then only one occurrence in
+/// [`RECHECK_FACTOR`] is examined.
 const MAX_ALIAS_RUNS: u64 = 16;
 const RECHECK_FACTOR: u64 = 8;
 
@@ -106,7 +106,7 @@ impl CampaignState {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file exists but cannot be read.
+    /// Returns an error if the file exists but cannot be read or is invalid.
     pub fn read(folder: &Path) -> Result<Option<Self>, StateError> {
         let file = folder.join(FILE);
         match fs::read_to_string(&file) {

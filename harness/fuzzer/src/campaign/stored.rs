@@ -1,5 +1,5 @@
-//! Stored cases, played unchanged. A campaign plays them to test a different version of an implementation. [`StoredCases::minimized`] plays
-//! them to find a smaller set with the same coverage.
+//! Stored cases, which are played unchanged. A campaign plays them to test a different version of an implementation.
+//! [`StoredCases::minimized`] plays them to find a smaller set with the same coverage.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -58,7 +58,7 @@ impl StoredCases {
     }
 
     /// Plays every case once, and returns a small subset that covers every transition, edge and failure of all cases. Small cases are
-    /// preferred. If `interrupted` becomes true, only the cases played so far count.
+    /// preferred. If `interrupted` becomes true, the remaining cases are ignored.
     ///
     /// # Errors
     ///

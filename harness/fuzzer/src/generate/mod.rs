@@ -17,7 +17,7 @@ use crate::session::decisions;
 
 /// A source of cases for a campaign.
 pub trait Generator: Sync {
-    /// Makes a case. The decisions in `valid` determine its valid input, those in `mutations` its mutations.
+    /// Makes a case. The decisions in `valid` determine its valid input, and those in `mutations` determine its mutations.
     ///
     /// # Errors
     ///

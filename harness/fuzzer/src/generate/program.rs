@@ -22,7 +22,7 @@ use crate::session::pieces::without_span;
 pub struct ProgramGenerator {
     /// The program's requests in plain runs. There is at least one run.
     pub traces: Vec<Trace>,
-    /// True if responses are mutated. Otherwise the server is unusual but valid.
+    /// True if responses are mutated. Otherwise, the server is unusual but sends only valid responses.
     pub mutate: bool,
 }
 
@@ -176,7 +176,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         if kinds.is_empty() { Ok(None) } else { pick(self.u, &kinds).map(Some) }
     }
 
-    /// Draws a request of a kind, and the response to it.
+    /// Draws a request of this kind, and the response to the request.
     fn target(
         &mut self,
         requests: &[TracedRequest],

@@ -1,4 +1,5 @@
-//! Mutations of the bytes that one side sends, for projects that fuzz their own parsers. The mutations are the same as in campaigns.
+//! Mutations of the bytes sent in one direction of a connection, for projects that fuzz their own parsers. The mutations are the same as in
+//! campaigns.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};

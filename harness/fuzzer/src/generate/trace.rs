@@ -1,4 +1,4 @@
-//! A program's requests in a plain run, and the steps of a case at one of these requests.
+//! A program's requests in a plain run, and the steps with which a case responds to one of these requests.
 
 use std::collections::BTreeMap;
 
@@ -94,8 +94,8 @@ impl ConnectionTrace {
         }
     }
 
-    /// Assigns a response to the first request of its operation. Responses to several threads may arrive in any order, and a request that
-    /// consists of several messages gets only one response.
+    /// Assigns a response to the first pending request with the same operation. Responses to several threads may arrive in any order, and a
+    /// request that consists of several messages gets only one response.
     fn assign_response(&mut self, mut answer: FieldList) {
         let name = answer.first().and_then(|command| command.value.literal());
         let answered = name.and_then(|name| Op::of_response(name.as_bytes()));
@@ -203,8 +203,8 @@ fn with_name(value: &Template, name: &[u8]) -> Template {
     out
 }
 
-/// Appends steps that skip the earlier requests with the same pattern, and then the steps at the request. If `process` is `None`, the steps
-/// apply to every process. Returns the index of the next request.
+/// Appends steps that skip the earlier requests with the same pattern, and then the steps for the request itself. If `process` is `None`,
+/// the steps apply to every process. Returns the index of the next request.
 pub(super) fn write(
     trace: &Trace,
     body: &mut Vec<Statement>,
@@ -276,7 +276,7 @@ pub(super) mod tests {
         Trace::read(&events, ranks).unwrap()
     }
 
-    /// Returns the trace of a small PMI-2 program with this number of ranks, with a thread number in a request.
+    /// Returns the trace of a small PMI-2 program with this number of ranks. One of its requests has a thread number.
     pub(in super::super) fn pmi2_trace(ranks: u32) -> Trace {
         let exchanges = [
             ("cmd=fullinit;pmirank=0;", "cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;"),

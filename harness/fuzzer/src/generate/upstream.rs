@@ -15,7 +15,7 @@ use crate::session::plan::{PlannedStep, ask, may_answer, request_of};
 use crate::session::statement::{await_forwarded, close, exit, upstream};
 
 struct UpstreamResponse {
-    /// The number of the request that the response answers, from 1.
+    /// The number of the request that the response answers, counting from 1.
     number: u32,
     rank: u32,
     draft: WriteContent,

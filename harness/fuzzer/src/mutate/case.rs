@@ -20,7 +20,7 @@ use crate::session::statement::{
 /// Maximum number of steps of a derived case.
 const MAX_STEPS: usize = 600;
 
-/// Applies one or two mutations to a case against a server. Some mutations take steps from `other`.
+/// Applies one or two mutations to a case for a server. Some mutations take steps from `other`.
 pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..u.int_in_range(1..=2)? {
         pick(u, Mutation::OF_CASES)?.vary(case, other, u)?;

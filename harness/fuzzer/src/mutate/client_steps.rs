@@ -1,4 +1,4 @@
-//! Statements in cases where the harness is the server. They state which request is answered, and the response.
+//! Statements of cases in which the harness is the server. They specify the requests of the client and the responses of the harness.
 
 use pmi_scenario::ast::{Piece, ProcessAction, Role, Statement, StepAction, Template, ValueType, WriteMode};
 
@@ -11,7 +11,7 @@ use crate::session::statement::{rank_or_all, step};
 /// The key of the process mapping, in PMI-1 and PMI-2.
 pub(crate) const MAPPING: &str = "PMI_process_mapping";
 
-/// Returns the pattern that matches a request in a case.
+/// Returns a pattern that matches requests with this operation. If `mapping` is true, the request must ask for the process mapping.
 pub(crate) fn pattern(op: Op, mapping: bool) -> Template {
     let key = if mapping { format!(" key={MAPPING}") } else { String::new() };
     text(format!("{}={op}{key}", op.command_key()))

@@ -1,5 +1,5 @@
 //! Mutations of the names and values in requests. The bytes that matter to an implementation are unknown, and a launch takes as long as
-//! hundreds of requests, so one session changes many bytes. If the original case reads a value back, the mutated case does so, too.
+//! hundreds of requests, so one session changes many bytes. If the original case reads a value back, the mutated case also does so.
 
 use std::collections::HashMap;
 
@@ -20,12 +20,12 @@ const CHANGE_PERCENT: u32 = 50;
 /// Characters with a special meaning in some syntax.
 const PUNCTUATION: &[u8] = b"%$\\'\"`{}<>()[]/:,.*?-_+@#&|~^!";
 
-/// Changes names and contents in a line.
+/// Changes some names and contents in a line.
 pub(crate) fn contents(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
     rewrite(line, |_, old| if percent(u)? < CHANGE_PERCENT { other(old, u) } else { Ok(old.to_vec()) })
 }
 
-/// Changes names and contents. A name is changed in the same way wherever it occurs.
+/// Changes some names and contents. A name is changed in the same way wherever it occurs.
 pub(super) fn change(body: &mut [Statement], u: &mut Unstructured<'_>) -> Result<()> {
     let mut renamed: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
     for line in

@@ -99,7 +99,7 @@ pub(super) fn joined(mut first: Template, second: Template) -> Template {
     first
 }
 
-/// Splits a frame in two, within the header or within the body.
+/// Splits a frame into two parts, within the header or within the body.
 pub(crate) fn halves(body: &Template, u: &mut Unstructured<'_>) -> Result<SplitFrame> {
     if let Some(whole) = framed(body) {
         if u.ratio(1, 4)? {

@@ -13,8 +13,8 @@ use crate::session::fields::{FieldList, MessageField, WriteContent, field, text}
 use crate::session::pieces::{join_adjacent, kvsname, letters, literal, push, template};
 
 impl Mutation {
-    /// Changes a message. Returns false if the mutation is not applicable, or does not change text. The correct command may be replaced
-    /// with one of `commands`.
+    /// Applies the mutation to a message. Returns `false` if the mutation is not applicable, or does not change text. The correct command
+    /// may be replaced with one of `commands`.
     pub(crate) fn change(
         self,
         draft: &mut WriteContent,
@@ -269,7 +269,7 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
     Ok(())
 }
 
-/// Draws a line of pairs for a proxy's cache. Some pairs are invalid.
+/// Draws a line of key-value pairs for a proxy's cache. Some pairs are invalid.
 pub(crate) fn draw_cache_line(u: &mut Unstructured<'_>) -> Result<Template> {
     let mut line = text("cmd=keyval_cache");
     match u.int_in_range(0..=9)? {

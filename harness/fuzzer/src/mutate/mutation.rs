@@ -12,7 +12,7 @@ pub(crate) enum Mutation {
     Length,
     /// Sets a number to a boundary value.
     Number,
-    /// Adds very many tuples.
+    /// Adds a very large number of tuples.
     Count,
     /// Replaces or removes the command.
     Command,
@@ -50,7 +50,7 @@ pub(crate) enum Mutation {
     Thread,
     /// Sends the response to a different request.
     Another,
-    /// Sends pairs for the cache of a proxy, some of them invalid.
+    /// Sends key-value pairs for the cache of a proxy, some of them invalid.
     Cache,
     /// Delays a response until another process makes a request, or until the requesting process has ended.
     Late,

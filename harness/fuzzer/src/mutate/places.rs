@@ -7,7 +7,7 @@ use crate::mutate::values::LENGTHS;
 use crate::session::decisions::pick;
 use crate::session::pieces::{Limit, letters, letters_up_to, literal, push, template};
 
-/// A source of bytes. After the last decision, all bytes are zero.
+/// A source of bytes. After the source is exhausted, all bytes are zero.
 pub(super) trait ByteSource {
     fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>>;
 }
@@ -39,7 +39,7 @@ pub(super) fn positions(line: &Template, wanted: impl Fn(u8) -> bool) -> Vec<(us
     all
 }
 
-/// Splits a line in two at a random position.
+/// Splits a line into two parts at a random position.
 pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Template, Template)> {
     let places = positions(line, |_| true);
     if places.is_empty() {
@@ -62,7 +62,7 @@ pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Templa
     Ok(cut(line, place))
 }
 
-/// Splits a line in two before a byte of one of its pieces.
+/// Splits a line into two parts, before a byte of one of its pieces.
 pub(super) fn cut(line: &Template, (piece, at): (usize, usize)) -> (Template, Template) {
     let (mut first, mut second) = (template(line.pieces[..piece].to_vec()), Template::default());
     if let Piece::Literal { bytes, .. } = &line.pieces[piece] {

@@ -102,7 +102,7 @@ impl CorrectResponse<'_> {
         Ok((Mutation::Close, vec![ResponseStep::Close]))
     }
 
-    /// Returns the key of the response field that holds text from another process, and the purpose of that text.
+    /// Returns the key of the response field that contains text from another process, and the use of that text.
     pub(crate) fn value_field(&self) -> Option<(&'static str, TextUse)> {
         let key = ["value", "port"].into_iter().find(|key| self.fields.iter().any(|f| f.key == *key))?;
         (!self.mapping).then_some((key, if key == "port" { TextUse::Port } else { TextUse::Value }))
@@ -158,8 +158,8 @@ impl CorrectResponse<'_> {
         Ok(Some(vec![ResponseStep::write(draft.encoding(), lines)]))
     }
 
-    /// Returns steps that send a part of the response or, in one of six cases, the beginning of an endless message. The steps then close
-    /// the connection, because a process that waits for the rest would otherwise hang.
+    /// Returns steps that send a part of the response or, with a probability of one in six, the beginning of an endless message. The steps
+    /// then close the connection, because a process that waits for the rest would otherwise hang.
     fn half(&self, u: &mut Unstructured<'_>) -> Result<Vec<ResponseStep>> {
         let endless = u.ratio(1, 6)?;
         let many = if endless { letters(pick(u, &[1 << 10, 1 << 16, 300_000])?) } else { letters(0) };

@@ -22,7 +22,7 @@ pub(crate) enum ChangeSeries {
     Orders,
     /// An empty message, and failure responses with each code and with messages of each length.
     Refusals,
-    /// Each number of the response replaced with boundary values, or removed.
+    /// Each number of the response, replaced with boundary values or removed.
     Numbers,
     /// Process mappings.
     Mappings,
@@ -51,7 +51,7 @@ pub(crate) enum ResponseChange {
     ReturnCodeLast,
     /// Sends an empty message.
     Empty,
-    /// Sends a failure with this code and, if given, a message of this length.
+    /// Sends a failure response with this code and, if given, a message of this length.
     Refuse(&'static str, Option<i64>),
     /// Sets the number in the tuple with this index, or removes the tuple if the number is `None`.
     Number(usize, Option<&'static str>),
@@ -62,7 +62,7 @@ pub(crate) enum ResponseChange {
 const LONGEST_MESSAGE: i64 = 512;
 
 impl CorrectResponse<'_> {
-    /// Returns all changes of a series, the most promising first. The list is empty if the series does not apply.
+    /// Returns all changes of a series, most promising first. The list is empty if the series does not apply.
     pub(crate) fn series(&self, series: ChangeSeries) -> Vec<ResponseChange> {
         match series {
             ChangeSeries::Texts => match self.value_field() {

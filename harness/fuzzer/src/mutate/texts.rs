@@ -41,8 +41,8 @@ impl TextUse {
         arguments.iter().find(|argument| argument.name == name)
     }
 
-    /// Returns whether every implementation of a dialect must read `text` in the same way. RFC 13 contradicts itself about spaces at the
-    /// ends of a value.
+    /// Returns whether every implementation of a dialect must read `text` in the same way. PMI-1 values that begin or end with a space are
+    /// excluded, because RFC 13 contradicts itself about them.
     fn accepts(self, dialect: Dialect, text: &[u8]) -> bool {
         let is_value = self.field(dialect).is_some_and(|field| field.rule == Rule::String);
         match dialect.framing() {
@@ -53,7 +53,7 @@ impl TextUse {
     }
 }
 
-/// Returns the strings that can be used in this way, grouped by kind. Kinds without any usable strings are left out.
+/// Returns the strings that are valid for this use, grouped by kind. Kinds without any valid strings are left out.
 fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
     type TextTables = Vec<((Dialect, TextUse), Vec<Vec<&'static [u8]>>)>;
     static ALL: LazyLock<TextTables> = LazyLock::new(|| {
@@ -71,7 +71,8 @@ fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
 /// The maximum length of text for which the dialect has no limit. Every implementation should accept this length.
 const UNLIMITED: i64 = 256;
 
-/// Returns the maximum length, given the limits that all known servers announce. The limits of PMI-1 include a NUL byte.
+/// Returns the maximum length of text for this use, given the limits that all known servers announce. The limits of PMI-1 include a NUL
+/// byte.
 pub(crate) fn longest(dialect: Dialect, used: TextUse) -> i64 {
     let limit = match used.field(dialect).and_then(|field| field.limit) {
         Some("keylen_max") => 64,
@@ -81,7 +82,7 @@ pub(crate) fn longest(dialect: Dialect, used: TextUse) -> i64 {
     limit - i64::from(dialect.framing() == Framing::Lines)
 }
 
-/// Round numbers that people choose as buffer sizes.
+/// Round numbers that people often choose as buffer sizes.
 const ROUND_LENGTHS: [i64; 7] = [10, 20, 50, 100, 200, 500, 1000];
 
 /// Returns the round numbers and their neighbours.
@@ -159,7 +160,7 @@ impl Text {
     }
 }
 
-/// Number of positions at which [`with_byte`] can place a byte: at the end, at the beginning, in the middle, alone.
+/// Number of positions at which [`with_byte`] can place a byte: at the end, at the beginning, in the middle, or alone.
 pub(crate) const BYTE_POSITIONS: u32 = 4;
 const MIDDLE: u32 = 2;
 
@@ -180,7 +181,8 @@ pub(crate) fn is_ambiguous(dialect: Dialect, used: TextUse, byte: u8, place: u32
     used == TextUse::Value && is_line && matches!(byte, b' ' | b'\t') && place != MIDDLE
 }
 
-/// Returns `byte` after `rest`, before `rest`, between two copies of `rest`, or alone, depending on `place`.
+/// Returns `byte` after `rest`, before `rest`, between two copies of `rest`, or alone, depending on `place`. If `rest` is longer than one
+/// byte, `byte` is placed before and after `rest` instead of alone.
 pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
     let (rest, byte) = (rest.as_bytes(), &[byte][..]);
     match place {

@@ -7,14 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use pmi_process::observe::edges::EdgeMap;
 use serde::{Deserialize, Serialize};
 
-/// The set that contains all classes of counts.
+/// The set of all classes of execution counts, with one bit for each class.
 const ALL_CLASSES: u8 = 0xff;
 
-/// The edges that a case covered, each with a bit for the class of its count.
+/// The edges that a case covered, each with a bit for the class of its execution count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edges(Vec<(u32, u8)>);
 
-/// Returns the class of a count, as in AFL: each count up to three has its own class, and the classes of higher counts are growing ranges.
+/// Returns the class of an execution count, as in AFL: each count up to three has its own class, and the classes of higher counts are
+/// growing ranges.
 fn class(count: u8) -> u8 {
     match count {
         0 => 0,
@@ -57,7 +58,7 @@ impl Edges {
     }
 }
 
-/// The edges that the cases of a campaign have covered, each with the classes of its counts.
+/// The edges that the cases of a campaign have covered, each with the classes of its execution counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoveredEdges(BTreeMap<u32, u8>);
 
@@ -83,7 +84,7 @@ impl CoveredEdges {
         self.0.is_empty()
     }
 
-    /// Adds the coverage of a case, and returns the part of it that is new.
+    /// Adds the coverage of a case, and returns the new coverage.
     pub(crate) fn add(&mut self, edges: &Edges) -> NewCoverage {
         let (mut new, mut times) = (Vec::new(), false);
         for (edge, class) in &edges.0 {
@@ -101,8 +102,8 @@ impl CoveredEdges {
         }
     }
 
-    /// Compares two runs of the same case. If the counts of an edge differ, they are ignored from now on. Returns whether all counts are
-    /// equal.
+    /// Returns whether two runs of the same case agree on the class of each edge's execution count. The counts of edges on which they
+    /// disagree are ignored from now on.
     pub(crate) fn is_steady(&mut self, first: &Edges, second: &Edges) -> bool {
         let mut steady = true;
         for (edge, classes) in &mut self.0 {
@@ -120,7 +121,7 @@ impl CoveredEdges {
 pub(crate) struct Maps(Mutex<Vec<EdgeMap>>);
 
 impl Maps {
-    /// Plays a case with a map. Returns the result of `play` and the edges that the case covered.
+    /// Plays a case while an edge map records its coverage. Returns the result of `play` and the edges that the case covered.
     ///
     /// # Errors
     ///

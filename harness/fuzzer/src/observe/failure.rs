@@ -16,7 +16,7 @@ pub struct Failure {
     pub description: String,
     /// The broken requirement, if the judge reported one.
     pub requirement: Option<String>,
-    /// The event of the judge's finding; `None` if the failure does not come from the judge.
+    /// The number of the event of the judge's finding; `None` if the failure does not come from the judge.
     pub seq: Option<u64>,
     /// The backtrace of a crash, if a debugger was attached.
     pub backtrace: Option<Box<Backtrace>>,
@@ -31,7 +31,7 @@ pub enum FailureKey {
         program: String,
         /// The cause of the process's death.
         cause: CrashCause,
-        /// The place where the process died, or the last call or action if the place is unknown.
+        /// The location of the crash, or the last call or action if the location is unknown.
         site: CrashSite,
     },
     /// The implementation never stops sending.
@@ -73,7 +73,7 @@ pub enum FailureKey {
     },
 }
 
-/// The kinds of failures, the most serious first.
+/// The kinds of failures, most serious first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
@@ -90,13 +90,13 @@ pub enum FailureKind {
     Difference,
 }
 
-/// The place of a crash, or the last call or action if the place is unknown. Sites distinguish crashes of the same process with the same
-/// cause.
+/// The location of a crash, or the last call or action if the location is unknown. Sites distinguish crashes of the same program with the
+/// same cause.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrashSite {
-    /// The place in the program, as seen by a debugger.
+    /// The location in the program, as determined by a debugger.
     Place(CrashLocation),
-    /// The place is unknown, because no debugger was attached or could be attached.
+    /// The location is unknown, because no debugger was attached or could be attached.
     Unknown {
         /// The library function that was called.
         call: Option<String>,
@@ -110,7 +110,7 @@ pub enum CrashSite {
 pub enum CrashCause {
     /// A signal, by number.
     Signal(i32),
-    /// The reason that the process itself printed.
+    /// A reason that the process itself printed.
     Message(String),
 }
 
@@ -142,7 +142,7 @@ pub enum LastAction {
     },
 }
 
-/// The last request of a process that received a response.
+/// The last request of a process before it received a response.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LastRequest {
     /// A request.
@@ -166,7 +166,7 @@ pub enum ResponseKind {
     Refused,
     /// The response to a different request.
     ForOtherRequest,
-    /// A response with the number of a different thread, or with a thread number although the request had no thread number.
+    /// A response with the number of a different thread, or with a thread number although the request had none.
     OtherThread,
     /// A response that has the correct command, but cannot be parsed.
     Malformed,
@@ -176,16 +176,16 @@ pub enum ResponseKind {
     NoFrame,
     /// A message that is longer than the harness accepts.
     Overlong,
-    /// A message without a request.
+    /// A message that does not answer a request.
     Surplus,
     /// The end of the connection.
     Close,
-    /// A part of a response, and then the end of the connection.
+    /// Part of a response, followed by the end of the connection.
     Partial,
 }
 
 impl FailureKey {
-    /// Returns whether the rest of the same case cannot be judged after this failure.
+    /// Returns whether the rest of a case cannot be judged after this failure.
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Crash { .. }
@@ -216,7 +216,7 @@ impl FailureKey {
         matches!(self, Self::Crash { .. } | Self::JobKeepsRunning(_) | Self::Flood(_) | Self::Leak(_))
     }
 
-    /// Returns whether two failures are crashes of the same process with the same cause, regardless of their sites.
+    /// Returns whether two failures are crashes of the same program with the same cause, regardless of their sites.
     pub(crate) fn is_same_crash(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Crash { program: who, cause, .. }, Self::Crash { program: other, cause: of, .. }) => {
@@ -251,12 +251,12 @@ impl FailureKey {
         }
     }
 
-    /// Returns whether the failure is a crash whose place is unknown.
+    /// Returns whether the failure is a crash at an unknown location.
     pub(crate) fn is_unseen_crash(&self) -> bool {
         matches!(self, Self::Crash { site: CrashSite::Unknown { .. }, .. })
     }
 
-    /// Returns the place where a process died, if a debugger saw it.
+    /// Returns the location of a crash, if a debugger determined it.
     pub fn place(&self) -> Option<&CrashLocation> {
         match self {
             Self::Crash { site: CrashSite::Place(place), .. } => Some(place),
@@ -279,7 +279,7 @@ impl FailureKey {
 }
 
 impl Failure {
-    /// Returns the failure of a program whose processes remain after `starter` has ended.
+    /// Returns a failure for processes that are still running after `starter` has ended. `names` are the names of their programs.
     pub(crate) fn leak(starter: &str, names: &[String]) -> Self {
         let mut distinct = names.to_vec();
         distinct.dedup();
@@ -402,7 +402,7 @@ impl fmt::Display for FailureKey {
     }
 }
 
-/// Maximum length of a place in the name of a folder. C++ names can be longer.
+/// Maximum length of a crash location in a folder name. C++ names can be longer.
 const MAX_PLACE_LENGTH: usize = 120;
 
 /// Replaces each run of characters other than letters, digits, `.`, `_` and `+` with a hyphen, and limits the length to 60.

@@ -1,4 +1,4 @@
-//! The kinds of messages: the request or response that a message contains, or its error.
+//! The kinds of messages. A kind is the request or response that a message contains, or the reason why the message is invalid.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,8 @@ use crate::session::fields::pairs_of_line;
 use crate::session::op::Op;
 use crate::session::reading::{MessageReader, ParsedResponse, WireMessage, request_of};
 
-/// Maximum number of keys of a message that is not classified as [`MessageKind::ManyKeys`]. Messages of RFC 13 have at most five keys.
+/// Maximum number of keys in a message. A message with more keys is classified as [`MessageKind::ManyKeys`]. Messages of RFC 13 have at
+/// most five keys.
 const MAX_CLASSIFIED_KEYS: usize = 20;
 
 /// The kind of the last message in a write.
@@ -59,7 +60,7 @@ impl MessageKind {
         Self::last(&reader.push(bytes), &reader)
     }
 
-    /// Returns the kind of the last message, or of the partial message that follows it.
+    /// Returns the kind of the last message, or [`Self::Partial`] if the last message is incomplete.
     fn last(messages: &[WireMessage], reader: &MessageReader) -> Self {
         messages.last().filter(|_| !reader.is_partial()).map_or(Self::Partial, Self::of_message)
     }

@@ -1,5 +1,5 @@
-//! Observations of a played case: the [`failure`]s that the `oracle` detects, and the coverage of the case. Coverage is the [`edges`] of an
-//! instrumented program and the [`transition`]s of the protocol's model.
+//! Observations of a played case: the [`failure`]s that the `oracle` detects, and the coverage of the case. The coverage consists of the
+//! [`edges`] of an instrumented program and the [`transition`]s of the protocol's model.
 
 pub mod edges;
 pub mod failure;

@@ -1,4 +1,4 @@
-//! The observation of a case against a server.
+//! The data that is recorded while a case is played against a server.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use pmi_scenario::ast::Dialect;
 
 use super::edges::Edges;
 
-/// Maximum growth of a server process within a case, in bytes, regardless of the input. Cases rarely send more than a few hundred
+/// Maximum growth of a server process's memory within a case, in bytes, regardless of the input. Cases rarely send more than a few hundred
 /// kilobytes, and Hydra's processes then grow by less than two megabytes.
 const MAX_GROWTH: u64 = 256 << 20;
 /// Maximum growth without any input, in bytes.
@@ -39,7 +39,7 @@ impl MemoryGrowth {
     }
 }
 
-/// The observation of a case.
+/// The data that was recorded while a case was played.
 #[derive(Debug, Default)]
 pub struct Observation {
     /// The dialect of the case.
@@ -62,26 +62,26 @@ pub struct Observation {
     pub growth: Option<MemoryGrowth>,
     /// The reason why the case could not be judged.
     pub unjudged: Option<String>,
-    /// Number of events when the last step was complete. Later events belong to the end of the job.
+    /// Number of events up to the end of the last step. Later events belong to the end of the job.
     pub scenario_events: usize,
     /// Number of requests that the case sent.
     pub requests: usize,
     /// Duration of the slowest response.
     pub slowest_response: Duration,
-    /// Time to establish each silence.
+    /// Time needed to establish each silence.
     pub silences: Vec<Duration>,
     /// The edges of the implementation's program that the case covered, if coverage was requested.
     pub edges: Option<Edges>,
 }
 
 impl Observation {
-    /// Returns the lines of the steps without a response.
+    /// Returns the line numbers of the steps that received no response.
     pub(crate) fn unanswered(&self) -> Vec<usize> {
         let nothing = |event: &&Event| matches!(event.kind, EventKind::NoResponse { .. });
         self.events.iter().filter(nothing).map(|event| event.line).collect()
     }
 
-    /// Returns whether a process has grown so much that the server must be stopped.
+    /// Returns whether the memory of a process has grown so much that the server must be stopped.
     pub(crate) fn grows_dangerously(&self) -> bool {
         self.growth.as_ref().is_some_and(MemoryGrowth::is_dangerous)
     }

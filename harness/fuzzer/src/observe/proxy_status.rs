@@ -1,7 +1,7 @@
-//! Reports the exit status of Hydra's proxies where the harness cannot get the status from the kernel. mpiexec reaps its proxies, and
-//! prints the same message for a crash as for a normal exit. mpiexec looks for its proxy in the folder that it was started from. If mpiexec
-//! is started through a link in our own folder, it therefore starts the script next to the link. The script starts the real proxy and
-//! prints its exit status.
+//! Reports the exit status of Hydra's proxies if the harness cannot get the status from the kernel. mpiexec reaps its proxies, and prints
+//! the same message for a crash as for a normal exit. mpiexec looks for its proxy in the folder that it was started from. If mpiexec is
+//! started through a link in our own folder, it therefore starts the script next to the link. The script starts the real proxy and prints
+//! its exit status.
 
 use std::fs;
 use std::io;
@@ -23,8 +23,8 @@ pub(crate) struct ProxyStatus {
     _folder: TempDir,
 }
 
-/// If the implementation is Hydra's mpiexec, creates the link and the script, and replaces mpiexec with the link in the command. Other
-/// implementations are not changed.
+/// Creates the link and the script for Hydra's mpiexec, and replaces mpiexec with the link in the command. Returns `None` for any other
+/// implementation, without changing it.
 pub(crate) fn install(implementation: &mut Implementation) -> io::Result<Option<ProxyStatus>> {
     let program = Path::new(&implementation.template()[0]);
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();

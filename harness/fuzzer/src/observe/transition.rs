@@ -15,7 +15,7 @@ use crate::session::reading::{MessageReader, ParsedResponse, WireMessage};
 pub struct Transition {
     /// The process's previous request, and the reaction to it.
     pub before: Option<(MessageKind, Reaction)>,
-    /// The number of other processes that wait: none, one, or several.
+    /// The number of other processes that wait for a response: none, one, or several.
     pub waiting: WaitingCount,
     /// The request of the process.
     pub request: MessageKind,

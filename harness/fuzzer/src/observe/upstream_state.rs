@@ -1,5 +1,5 @@
-//! The upstream side of a bare proxy in a case: the requests that the proxy has passed on, the responses from the harness, and the point
-//! after which the proxy can no longer be judged.
+//! The upstream connection of a bare proxy in a case: the requests that the proxy has passed on, the responses from the harness, and the
+//! point after which the proxy can no longer be judged.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

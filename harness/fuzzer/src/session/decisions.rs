@@ -1,5 +1,5 @@
 //! The bytes from which generators draw their decisions. They are derived from a seed and the number of a case, or come from a fuzzer that
-//! learns which bytes lead to new coverage. After the last byte, generators take the first choice.
+//! learns which bytes lead to new coverage. After the last byte, generators take the first choice in every decision.
 
 use arbitrary::{Result, Unstructured};
 
@@ -33,7 +33,7 @@ pub(crate) fn pick<T: Copy>(u: &mut Unstructured<'_>, choices: &[T]) -> Result<T
     u.choose(choices).copied()
 }
 
-/// Shuffles a slice. When the decisions have run out, the order does not change.
+/// Shuffles a slice. If no decision bytes are left, the order does not change.
 pub(crate) fn shuffle<T>(u: &mut Unstructured<'_>, things: &mut [T]) -> Result<()> {
     for at in 1..things.len() {
         let other = u.int_in_range(0..=at)?;

@@ -1,4 +1,4 @@
-//! Messages as tuples: the form in which generators make messages and mutations change them before they become text.
+//! Messages as tuples: the form in which generators make messages and mutations change them, before the messages are converted to text.
 
 use pmi_scenario::ast::{Encoding, Piece, Template};
 use pmi_wire::{Decoded, Direction, Framing};

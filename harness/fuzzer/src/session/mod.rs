@@ -1,5 +1,5 @@
-//! Sessions of campaigns: a [`case`] is a scenario with metadata. A generator chooses the operations (`op`) of a `plan`. Their messages
-//! consist of `fields`, and become statements (`statement`, `pieces`). `reading` parses messages from bytes.
+//! Sessions of campaigns: a [`case`] is a scenario with metadata. A generator chooses the operations (`op`) of a `plan`. The messages of
+//! the plan consist of `fields`, and are converted to statements (`statement`, `pieces`). `reading` parses messages from bytes.
 
 pub mod case;
 pub(crate) mod decisions;

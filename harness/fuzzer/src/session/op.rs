@@ -101,7 +101,7 @@ impl Op {
         self.exchange().arguments.iter().chain(protocol::common_arguments(self.framing)).find_map(key)
     }
 
-    /// Returns the keys of the response whose values later steps of a case can use, each with the name of its variable.
+    /// Returns the keys in the response whose values later steps of a case can use, each with the name of the variable for the value.
     pub(crate) fn bindings(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let names = move |field: &Field| match (self.operation(), self.framing) {
             ("kvsname", Framing::Lines) => Some((field.key, "kvs")),

@@ -37,7 +37,7 @@ pub(crate) fn agent() -> Piece {
     Piece::Var("agent".to_owned())
 }
 
-/// Returns `count` letters and digits.
+/// Returns a piece with `count` letters and digits.
 pub(crate) fn letters(count: i64) -> Piece {
     Piece::Fill(Expr::Number(count))
 }

@@ -1,4 +1,4 @@
-//! The plan of a case before it becomes statements: requests are still messages, so that mutations can change them.
+//! The plan of a case, before the plan is converted to statements. Requests are still messages, so that mutations can change them.
 
 use pmi_scenario::ast::{Dialect, ImplementationKind, Statement, Template};
 use pmi_wire::{Framing, SpawnRequest};
@@ -10,7 +10,6 @@ use super::reading::{request, whole_spawn};
 use super::statement::{AwaitedResponse, ServerStep, rank_of, sent_mut, wait, write_as};
 use crate::session::case::bindings::BoundNames;
 
-/// A step of a plan.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a plan contains only a few dozen steps and is short-lived")]
 pub(crate) enum PlannedStep {

@@ -1,5 +1,5 @@
-//! Parses the messages in one direction of a connection, whether or not they are complete. Campaigns also send invalid bytes, so lines and
-//! frames are distinguished by their first bytes and not by the negotiated framing.
+//! Parses complete and incomplete messages in one direction of a connection. Campaigns also send invalid bytes, so lines and frames are
+//! distinguished by their first bytes and not by the negotiated framing.
 
 use std::borrow::Cow;
 
@@ -149,7 +149,8 @@ impl<'a> ParsedResponse<'a> {
         self.message.is_success()
     }
 
-    /// Returns whether the request succeeded and, if the response has a flag for it, the key or name was found.
+    /// Returns whether the response reports success. If the response has a flag for a missing key or name, the flag must also report
+    /// success.
     pub(crate) fn is_found(&self) -> bool {
         self.message.outcome() == Some(ResponseOutcome::Success)
     }

@@ -192,7 +192,7 @@ pub(crate) fn upstream(action: UpstreamAction) -> Statement {
     step(the_proxy(), Role::Upstream, StepAction::Upstream(action))
 }
 
-/// The meaning of a statement in a case against a server.
+/// The meaning of a statement in a case for a server.
 #[derive(Debug)]
 pub(crate) enum ServerStep<'a> {
     Join,
@@ -391,7 +391,7 @@ pub(crate) fn toggle_partial(statement: &mut Statement) {
     }
 }
 
-/// Returns the last step of every case for a program. It requires the program to end, regardless of the status.
+/// Returns the last step of every case for a program. The step requires the program to end, regardless of its exit status.
 pub(crate) fn end_step() -> Statement {
     step(rank_or_all(None), Role::Process, StepAction::Process(ProcessAction::Ends))
 }

@@ -1,4 +1,4 @@
-//! Functions for tests of sessions.
+//! Helper functions for session tests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Compares several servers: plays the same cases against each, and reports differences between their responses.
 //!
-//! The comparison ignores values that may differ: names of keyval spaces, limits, sizes, mappings and the content of `msg`. A difference is
-//! not a broken requirement, because it does not show which of the servers is right, if any.
+//! The comparison ignores values that may differ: names of keyval spaces, limits, sizes, mappings and the content of `msg`. A difference
+//! does not count as a violation of a requirement, because it does not show which of the servers is right, if any.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -92,7 +92,7 @@ impl ServerDifference {
 /// Each process's requests with their responses.
 type ServerExchanges = BTreeMap<Proc, Vec<(LastAction, String)>>;
 
-/// Returns the first response that differs between the servers, for the lowest rank with such a response.
+/// Returns the first difference between the servers' responses. If several ranks have a difference, the lowest rank is chosen.
 fn first_difference(all: &[Observation]) -> Option<ServerDifference> {
     let answers: Vec<ServerExchanges> = all.iter().map(exchanges).collect();
     for (proc, exchanges) in answers.first()? {
@@ -150,8 +150,8 @@ fn exchanges(seen: &Observation) -> ServerExchanges {
     all
 }
 
-/// Returns a response without the parts that may differ between conforming servers. A PMI-2 server may report a miss with `rc` or with a
-/// flag, and may return a port under either of two keys.
+/// Returns a response without the parts that may differ between conforming servers. A PMI-2 server may use `rc` or a flag to report that a
+/// key or name was not found, and may return a port under either of two keys.
 fn normalized(message: Framed<'_>) -> String {
     let Some(answered) = ParsedResponse::read(message.framing, message.text) else {
         return "unreadable".into();

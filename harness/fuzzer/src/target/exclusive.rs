@@ -1,4 +1,4 @@
-//! Keeps other jobs from running between the two jobs of a case, if that matters.
+//! Keeps other jobs from running between the two jobs of a case that has an earlier job.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ pub(crate) struct ExclusiveTarget<'a> {
     /// True if cases with an earlier job are played alone. This is false for the first play of a case, because an exclusive play blocks all
     /// other cases, and every failure is played again anyway.
     pub(crate) alone: bool,
-    /// True when the campaign must end. Cases that still wait for the lock are then not played.
+    /// True when the campaign must end. Cases that are still waiting for the lock are then not played.
     pub(crate) interrupted: &'a AtomicBool,
 }
 

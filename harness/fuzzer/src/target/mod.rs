@@ -37,7 +37,7 @@ pub enum Tracing {
     On,
 }
 
-/// Numbers of launched jobs and processes, including earlier jobs and confirmations.
+/// Numbers of launched jobs and processes. Earlier jobs of cases and confirmation runs are included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LaunchCounts {
     /// Number of jobs.
@@ -58,13 +58,13 @@ pub trait Target: Sync {
     fn label(&self) -> String;
     /// Returns the command that starts the implementation, with placeholders.
     fn command(&self) -> &[String];
-    /// Returns the version of the implementation, in words.
+    /// Returns a text that describes the version of the implementation.
     fn version(&self) -> String;
-    /// Returns the number of launches so far, if they are counted.
+    /// Returns the numbers of jobs and processes launched so far, if they are counted.
     fn launched(&self) -> Option<LaunchCounts> {
         None
     }
-    /// Returns the number of cases to play in parallel for this number of workers, including cases that only wait.
+    /// Returns the number of cases to play in parallel with this number of workers. Some of these cases only wait.
     fn plays_at_once(&self, workers: usize) -> usize {
         workers
     }
@@ -75,12 +75,12 @@ pub trait Target: Sync {
 pub struct CaseRun {
     /// The observation of the case.
     pub observation: Observation,
-    /// The failures, the worst first.
+    /// The failures, worst first.
     pub failures: Vec<Failure>,
 }
 
-/// Calls `play`. Returns its result, and the events that a debugger recorded if `tracing` is on. `program` is this binary, which can act as
-/// a debugger.
+/// Calls `play` and returns its result, with the events that a debugger recorded if `tracing` is on. `program` is the path of this binary,
+/// which can act as a debugger.
 fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>) {
     match tracing {
         Tracing::Off => (play(), Vec::new()),

@@ -24,7 +24,7 @@ struct CasePlayer {
     seen: Observation,
 }
 
-/// Plays a case within time limits. After the last step, the job may take `ending` to end.
+/// Plays a case within time limits. `ending` is the maximum time for the job to end after the last step.
 pub(crate) fn play(
     case: &Case,
     suite: &Suite,

@@ -27,7 +27,8 @@ use crate::observe::observation::Observation;
 use crate::observe::oracle::client::failures;
 use crate::session::case::Case;
 
-/// Minimum time without activity before a process counts as hanging, in plain runs and in confirmations.
+/// Minimum time without activity before a process counts as hanging, both in confirmations and in plain runs, in which the server does
+/// nothing unusual.
 const MIN_HANG_TIME: Duration = Duration::from_secs(5);
 /// A process counts as hanging only after a time without activity of at least `HANG_FACTOR` times the duration of the longest plain run.
 const HANG_FACTOR: u32 = 4;
@@ -50,9 +51,9 @@ pub struct ClientTarget {
     wait: Duration,
     /// True if the client also leaves processes behind in a plain run. Unset until the first check.
     leaves_processes: OnceLock<bool>,
-    /// The only dialect that the server of a plain run supports. If `None`, the server supports all dialects.
+    /// The only dialect that the server supports in a plain run. If `None`, the server supports all dialects.
     dialect: Option<Dialect>,
-    /// This binary, which can act as a debugger.
+    /// The path of this binary, which can act as a debugger.
     tracer: PathBuf,
     interrupted: Arc<AtomicBool>,
 }
@@ -66,7 +67,7 @@ pub enum CaseError {
     /// The case could not be judged.
     #[error("{0}")]
     Unjudged(String),
-    /// The case is invalid: the line and the error.
+    /// The case is invalid, with the line number and the error.
     #[error("line {0} of the scenario: {1}")]
     Case(usize, String),
     /// The program fails even in a plain run, so its failures prove nothing.
@@ -75,7 +76,7 @@ pub enum CaseError {
 }
 
 impl ClientTarget {
-    /// Prepares the client. A process without visible activity for `wait` counts as hanging. `tracer` is this binary.
+    /// Prepares the client. A process without visible activity for `wait` counts as hanging. `tracer` is the path of this binary.
     pub fn new(
         mut subject: ClientKind,
         dialect: Option<Dialect>,
@@ -103,8 +104,8 @@ impl ClientTarget {
         }
     }
 
-    /// Records the program's requests in plain runs of one to `ranks` ranks. Skips runs that fail, or that use a different dialect than the
-    /// campaign.
+    /// Records the program's requests in plain runs of one to `ranks` ranks. Skips runs that fail, and runs in a dialect other than the
+    /// campaign's.
     ///
     /// # Errors
     ///

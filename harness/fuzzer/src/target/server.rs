@@ -26,7 +26,8 @@ use crate::observe::proxy_status::{self, ProxyStatus};
 use crate::session::case::Case;
 use crate::target::play::play;
 
-/// The wait for a silent server in a campaign. A failure that is detected after this short wait is confirmed with the usual wait.
+/// The waiting times for a silent server in a campaign. A failure that is detected with these short times is confirmed with the usual
+/// times.
 const FAST_SILENCE: SilenceTimes =
     SilenceTimes { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, accepts_polls: true };
 
@@ -42,7 +43,7 @@ const MIN_SILENCE: Duration = Duration::from_millis(60);
 pub enum Access {
     /// The in-memory reference server.
     Memory(Config),
-    /// Real processes.
+    /// A server that runs as real processes.
     Processes(Box<Implementation>, LaunchEnvironment),
 }
 
@@ -55,7 +56,7 @@ pub struct ServerTarget {
     wait: Duration,
     /// The duration of the slowest recent response, in microseconds.
     slowest: AtomicU64,
-    /// The script that reports how Hydra's proxies ended, if the kernel does not.
+    /// The script that reports how Hydra's proxies ended, if the kernel does not report it.
     proxy_status: Option<ProxyStatus>,
     /// The edge maps, if coverage was requested.
     maps: Option<Maps>,
@@ -177,7 +178,7 @@ impl ServerTarget {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a job can look up names that an earlier job has published. This is checked only once, with a unique name.
+    /// Returns whether a job can look up names that an earlier job published. This is checked only once, with a unique name.
     fn names_outlive_jobs(&self, dialect: Dialect, times: CaseTimeouts) -> bool {
         *self.names_outlive_jobs.get_or_init(|| {
             let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());

@@ -21,14 +21,14 @@ use crate::target::{CaseRun, Target, Thoroughness, Tracing};
 /// Maximum number of cases that are played to minimize one finding.
 const MAX_SHRINK_CASES: usize = 200;
 
-/// Time to minimize one finding if cases are fast.
+/// Time allowed for minimizing one finding if cases are fast.
 const SHRINK_TIME: Duration = Duration::from_secs(20);
-/// Maximum time to minimize one finding if cases are slow.
+/// Maximum time allowed for minimizing one finding if cases are slow.
 const MAX_SHRINK_TIME: Duration = Duration::from_secs(60);
-/// Minimum time to minimize one finding in a short campaign.
+/// Minimum time allowed for minimizing one finding in a short campaign.
 const MIN_SHRINK_TIME: Duration = Duration::from_secs(2);
 
-/// Maximum time to measure the frequency of a finding.
+/// Maximum time for measuring the frequency of a finding.
 const FREQUENCY_TIME: Duration = Duration::from_secs(8);
 
 /// Minimum duration of a run that is assumed to spend most of its time waiting.
@@ -45,7 +45,7 @@ struct FailureFilter<'a> {
 /// Maximum number of runs under a debugger for an intermittent crash.
 const MAX_DEBUGGER_RUNS: u32 = 3;
 
-/// Returns the tracing that a failure needs: a debugger if the failure is identified by a place.
+/// Returns the tracing that a failure needs: a debugger if the failure is identified by a crash location.
 fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }
@@ -276,8 +276,8 @@ impl Examiner<'_> {
         }
     }
 
-    /// Sends the split requests of a case whole, and returns the resulting failure if its key differs from the key of `failure` only in the
-    /// requirement. For split requests, a requirement about split writes takes precedence and hides the other requirement.
+    /// Plays a case with its split requests sent whole, and returns the resulting failure if its key differs from the key of `failure` only
+    /// in the requirement. For split requests, a requirement about split writes takes precedence and hides the other requirement.
     fn in_whole_writes(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let whole = case.in_whole_writes().filter(|_| self.may_continue() && !self.schedule.is_late())?;
         let run = self.target.play(&whole, Thoroughness::Thorough, Tracing::Off).ok()?;
@@ -287,12 +287,12 @@ impl Examiner<'_> {
         in_pieces.failure(&other.key).is_none().then_some((other, whole))
     }
 
-    /// Finds the place of a crash with a debugger, or minimizes a crash whose place is unknown. The key of a crash whose place is unknown
-    /// names the last action before the crash was noticed. This action may be unrelated to the crash.
+    /// Finds the location of a crash with a debugger, or minimizes the case of a crash whose location is unknown. The key of a crash at an
+    /// unknown location names the last action before the crash was noticed. This action may be unrelated to the crash.
     fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let same =
             |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
-        // The place of a crash is more informative than the action before it.
+        // The location of a crash is more informative than the action before it.
         let look = || same(self.target.play(case, Thoroughness::Thorough, Tracing::On).ok()?);
         // If the crash does not recur, there is nothing to minimize.
         let located = (0..MAX_DEBUGGER_RUNS).filter(|_| self.may_continue()).find_map(|_| look())?;

@@ -13,7 +13,7 @@ use pmi_judge::deviations::PLACEHOLDER_REASON;
 use super::store::StoredFinding;
 use crate::observe::failure::{CrashSite, FailureKey};
 
-/// A file of known buckets.
+/// The content of a file of known buckets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownFailures {
@@ -43,14 +43,14 @@ pub enum KnownError {
     },
 }
 
-/// An entry of the file.
+/// An entry in a file of known buckets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownBucket {
     /// The bucket, or a pattern with `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<NamePattern>,
-    /// The function that a process dies in, or a pattern with `*`.
+    /// The function in which a process dies, or a pattern with `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NamePattern>,
     /// True if the trigger must not be published yet. A campaign then reports the failure with the text of this entry instead of the
@@ -66,7 +66,7 @@ pub struct KnownBucket {
 }
 
 impl KnownBucket {
-    /// Returns whether the entry matches a failure. An entry with neither a bucket nor a place matches nothing.
+    /// Returns whether the entry matches a failure. An entry with neither a bucket nor a crash location matches nothing.
     fn matches(&self, bucket: &str, place: Option<&str>) -> bool {
         let bucket = self.bucket.as_ref().map(|pattern| pattern.matches(bucket));
         let place = self.place.as_ref().map(|pattern| place.is_some_and(|place| pattern.matches(place)));
@@ -122,15 +122,15 @@ impl KnownFailures {
         toml::to_string(&drafted)
     }
 
-    /// Returns the name of a known failure, given its bucket and the place of its crash. The name is the bucket, or the text of the entry
-    /// if the entry is sensitive. Returns `None` if the failure is not known.
+    /// Returns the name of a known failure, given its bucket and the location of its crash. The name is the bucket, or the text of the
+    /// entry if the entry is sensitive. Returns `None` if the failure is not known.
     pub fn name(&self, bucket: &str, place: Option<&str>) -> Option<String> {
         let entry = self.known.iter().find(|known| known.matches(bucket, place))?;
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })
     }
 
-    /// Returns the name of a failure that is not examined. If the place of a crash is unknown, the crash may belong to a sensitive entry.
-    /// The name then omits the action before the crash.
+    /// Returns the name of a failure that is not examined. A crash at an unknown location may belong to a sensitive entry, so its name then
+    /// omits the action before the crash.
     pub(crate) fn name_of_unseen(&self, key: &FailureKey) -> String {
         let is_hidden = self.known.iter().any(|known| known.sensitive && known.place.is_some());
         match key {

@@ -122,7 +122,7 @@ impl<'a> Shrinker<'a> {
         candidate
     }
 
-    /// Finds the shortest prefix of the steps by bisection.
+    /// Finds the shortest prefix of the steps that shows the failure, by bisection.
     fn cut_tail(&mut self) {
         let mut low = 0;
         while low < self.best.len() {

@@ -87,7 +87,7 @@ pub enum RequiredInput {
     Invalid,
 }
 
-/// The common cause of several findings: the place of a crash, the broken requirement, or otherwise the bucket. The most serious causes
+/// The common cause of several findings: the location of a crash, the broken requirement, or otherwise the bucket. The most serious causes
 /// sort first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RootCause {
@@ -126,7 +126,7 @@ pub const CONFIRMATION_RUNS: u32 = 5;
 pub const FREQUENCY_RUNS: u32 = 100;
 
 impl StoredFinding {
-    /// Returns the common cause that the finding belongs to.
+    /// Returns the cause that the finding shares with similar findings.
     pub fn root(&self) -> RootCause {
         let place = self.backtrace.as_ref().and_then(Backtrace::place).map(CommonCauseKey::Place);
         let requirement = || self.requirement.clone().map(CommonCauseKey::Requirement);
@@ -139,7 +139,7 @@ impl StoredFinding {
         RootCause { input, kind: self.kind, description: cause }
     }
 
-    /// Returns whether a failure is a crash of the same process with the same signal, regardless of the place.
+    /// Returns whether a failure is a crash of the same program with the same signal, regardless of the location.
     pub fn is_same_crash(&self, failure: &Failure) -> bool {
         match (&self.backtrace, &failure.backtrace) {
             (Some(of), Some(other)) => (&of.name, of.signal) == (&other.name, other.signal),
@@ -147,7 +147,7 @@ impl StoredFinding {
         }
     }
 
-    /// Returns `deterministic` or the frequency, with a note if the finding needs an earlier job, and a note if its case was not minimized.
+    /// Returns `deterministic` or the frequency, with notes if the finding needs an earlier job or if its case was not minimized.
     pub fn label(&self) -> String {
         let mut label = match (self.frequency, self.repetitions_minimal) {
             (Some([shown, runs]), _) => format!("in {shown} of {runs} runs"),
@@ -169,7 +169,7 @@ impl StoredFinding {
 pub struct FindingOrigin<'a> {
     /// The command that starts the implementation, with placeholders.
     pub command: &'a [String],
-    /// The version of the implementation, in words.
+    /// A text that describes the version of the implementation.
     pub version: &'a str,
     /// The command line that replays a finding, up to the name of its folder.
     pub replay: &'a str,
@@ -284,7 +284,6 @@ pub enum ReadError {
     },
 }
 
-/// Reads the text of a file.
 pub(crate) fn read_text(file: &Path) -> Result<String, ReadError> {
     fs::read_to_string(file).map_err(|error| ReadError::File { file: file.to_owned(), error })
 }

@@ -70,7 +70,7 @@ pub enum ClientMisuse {
 /// A violation of the protocol by the server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
-    /// Bytes that do not belong to a response to a request.
+    /// Bytes that were received without a pending request.
     #[error("received bytes without a pending request")]
     Unsolicited,
     /// The response to a different operation.
@@ -87,7 +87,7 @@ pub enum ServerError {
     /// A message that is not a response.
     #[error("{0}")]
     Malformed(String),
-    /// A success without the requested result.
+    /// A success response without the requested result.
     #[error("the response reports success but contains no result")]
     NoResult,
     /// A version that the client did not offer.
@@ -104,7 +104,7 @@ pub enum ServerError {
 /// A response from the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerResponse {
-    /// The version to use.
+    /// The version to use: the response to init.
     Init(Version),
     /// The process has joined its job: the response to fullinit.
     Joined {
@@ -131,7 +131,7 @@ pub enum ServerResponse {
     Kvsname(Vec<u8>),
     /// All processes have entered the barrier.
     Barrier,
-    /// The group barrier with this tag has ended: true if all processes of the group have entered it, false if it has failed.
+    /// The group barrier with this tag has ended: `true` if all processes of the group have entered it, `false` if it has failed.
     GroupBarrier(bool, u64),
     /// An operation that has no result succeeded.
     Done(&'static str),
@@ -159,7 +159,7 @@ pub enum ServerResponse {
         outcome: ResponseOutcome,
         /// The return code `rc`.
         rc: i64,
-        /// The reason, for humans.
+        /// The reason, as human-readable text.
         msg: Option<Vec<u8>>,
         /// The error codes of a spawn, if the server sent them.
         errcodes: Option<Vec<i64>>,
@@ -215,7 +215,7 @@ impl Default for Client {
 /// Maximum length of a message: enough for a value of any known server, and for the error codes of 10,000 processes.
 const MESSAGE_MAX: usize = 100_000;
 
-/// The limits of PMI-2 (draft, "The protocol"), including a NUL as in PMI-1.
+/// The limits of PMI-2 (draft, "The protocol"), including a terminating NUL, as in PMI-1.
 const DRAFT_LIMITS: KvsLimits =
     KvsLimits { kvsname_max: u64::MAX, keylen_max: KEY_MAX as u64 + 1, vallen_max: VALUE_MAX as u64 + 1 };
 
@@ -278,12 +278,13 @@ impl Client {
         self.connection.framing() == Framing::Frames
     }
 
-    /// Sets the thread that makes the next requests. Draft, "Thread Safety": requests with different ids may be pending together.
+    /// Sets the thread that makes the next requests. Requests with different thread ids may be pending at the same time (draft, "Thread
+    /// Safety").
     pub fn set_thread(&mut self, thrid: Option<&[u8]>) {
         self.thrid = thrid.map(<[u8]>::to_vec);
     }
 
-    /// RFC 13, "Version Negotiation": offers the client's highest version. The offer may be repeated only after a refusal.
+    /// Offers the client's highest version (RFC 13, "Version Negotiation"). The offer may be repeated only after a refusal.
     pub fn init(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.check_idle()?;
         if self.phase != ClientPhase::New {
@@ -299,7 +300,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Draft, "`PMI_Init`": joins the job. Every argument is optional.
+    /// Joins the job (draft, "`PMI_Init`"). Every argument is optional.
     pub fn fullinit(
         &mut self,
         jobid: Option<&[u8]>,
@@ -320,33 +321,33 @@ impl Client {
         self.write("init", &fields)
     }
 
-    /// RFC 13, "Initialization": requests the limits. From then on, [`put`](Self::put) and [`get`](Self::get) enforce them.
+    /// Requests the limits (RFC 13, "Initialization"). After the response, [`put`](Self::put) and [`get`](Self::get) enforce the limits.
     pub fn maxes(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.request("maxes", &[])
     }
 
-    /// RFC 13, "`PMI_KVS_Get_my_name`"; draft, "`PMI_Job_GetId`": requests the name of the keyval space. In PMI-1, [`put`](Self::put) and
-    /// [`get`](Self::get) need it.
+    /// Requests the name of the keyval space (RFC 13, "`PMI_KVS_Get_my_name`"; draft, "`PMI_Job_GetId`"). In PMI-1, [`put`](Self::put) and
+    /// [`get`](Self::get) need this name.
     pub fn kvsname(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.request("kvsname", &[])
     }
 
-    /// RFC 13, "`PMI_Get_universe_size`": requests the universe size.
+    /// Requests the universe size (RFC 13, "`PMI_Get_universe_size`").
     pub fn universe(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.request("universe", &[])
     }
 
-    /// RFC 13, "`PMI_Get_appnum`": requests the application number.
+    /// Requests the application number (RFC 13, "`PMI_Get_appnum`").
     pub fn appnum(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.request("appnum", &[])
     }
 
-    /// RFC 13, "`PMI_Barrier`"; draft, "`PMI_KVS_Fence`": enters the barrier of the whole process group.
+    /// Enters the barrier of the whole process group (RFC 13, "`PMI_Barrier`"; draft, "`PMI_KVS_Fence`").
     pub fn barrier(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.request("barrier", &[])
     }
 
-    /// PMI-1.2: enters a group barrier. Before the response arrives, the client may enter other barriers, and put and get pairs.
+    /// Enters a group barrier (PMI-1.2). Before the response arrives, the client may enter other barriers, and put and get pairs.
     pub fn group_barrier(&mut self, group: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         if !self.version.has_group_barriers() {
@@ -363,9 +364,9 @@ impl Client {
         Ok(bytes)
     }
 
-    /// RFC 13, "`PMI_KVS_Put`"; draft, "`PMI_KVS_Put`": puts a pair. RFC 13: "A key SHALL NOT be put more than once".
-    /// The client also applies this rule to a key whose put the server has refused, because the server may have stored
-    /// it. The draft does not limit the number of puts.
+    /// Puts a pair (RFC 13, "`PMI_KVS_Put`"; draft, "`PMI_KVS_Put`"). RFC 13 requires: "A key SHALL NOT be put more than once". The client
+    /// also applies this rule to a key whose put the server has refused, because the server may have stored the key. The draft does not
+    /// limit the number of puts.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         if self.keys.contains(key) {
@@ -378,13 +379,13 @@ impl Client {
         Ok(bytes)
     }
 
-    /// RFC 13, "`PMI_KVS_Get`"; draft, "`PMI_KVS_Get`": requests a value from the process group's keyval space.
+    /// Requests a value from the process group's keyval space (RFC 13, "`PMI_KVS_Get`"; draft, "`PMI_KVS_Get`").
     pub fn get(&mut self, key: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         self.request_in_space("get", &[("key", key)])
     }
 
-    /// Draft, "`PMI_KVS_Get`": requests a value from a job's keyval space, with a hint about the rank that put it.
+    /// Requests a value from a job's keyval space, with a hint about the rank that put the value (draft, "`PMI_KVS_Get`").
     pub fn get_of_job(
         &mut self,
         jobid: Option<&[u8]>,
@@ -398,49 +399,49 @@ impl Client {
         self.request("get", &fields)
     }
 
-    /// Draft, "`PMI_Info_PutNodeAttr`": puts an attribute of this process's node.
+    /// Puts an attribute of this process's node (draft, "`PMI_Info_PutNodeAttr`").
     pub fn put_node_attribute(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("put-node-attribute", &[("key", key), ("value", value)])
     }
 
-    /// Draft, "`PMI_Info_GetNodeAttr`": requests an attribute of this process's node. With `wait`, the server responds only when the
+    /// Requests an attribute of this process's node (draft, "`PMI_Info_GetNodeAttr`"). With `wait`, the server responds only when the
     /// attribute has a value.
     pub fn get_node_attribute(&mut self, key: &[u8], wait: bool) -> Result<Vec<u8>, ClientMisuse> {
         let fields = [("key", key), ("wait", boolean_text(true))];
         self.request("get-node-attribute", if wait { &fields } else { &fields[..1] })
     }
 
-    /// Draft, "`PMI_Info_GetJobAttr`": requests an attribute of the job.
+    /// Requests an attribute of the job (draft, "`PMI_Info_GetJobAttr`").
     pub fn get_job_attribute(&mut self, key: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("get-job-attribute", &[("key", key)])
     }
 
-    /// Draft, "`PMI_Job_Connect`": connects to another job.
+    /// Connects to another job (draft, "`PMI_Job_Connect`").
     pub fn connect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("connect", &[("jobid", jobid)])
     }
 
-    /// Draft, "`PMI_Job_Disconnect`": disconnects from another job.
+    /// Disconnects from another job (draft, "`PMI_Job_Disconnect`").
     pub fn disconnect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("disconnect", &[("jobid", jobid)])
     }
 
-    /// RFC 13, "`PMI_Publish_name`"; draft, "`PMI_Nameserv_publish`": publishes a port under a name.
+    /// Publishes a port under a name (RFC 13, "`PMI_Publish_name`"; draft, "`PMI_Nameserv_publish`").
     pub fn publish(&mut self, service: &[u8], port: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("publish", &[("service", service), ("port", port)])
     }
 
-    /// RFC 13, "`PMI_Unpublish_name`"; draft, "`PMI_Nameserv_unpublish`": withdraws a name.
+    /// Withdraws a name (RFC 13, "`PMI_Unpublish_name`"; draft, "`PMI_Nameserv_unpublish`").
     pub fn unpublish(&mut self, service: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("unpublish", &[("service", service)])
     }
 
-    /// RFC 13, "`PMI_Lookup_name`"; draft, "`PMI_Nameserv_lookup`": requests the port that is published under a name.
+    /// Requests the port that is published under a name (RFC 13, "`PMI_Lookup_name`"; draft, "`PMI_Nameserv_lookup`").
     pub fn lookup(&mut self, service: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("lookup", &[("service", service)])
     }
 
-    /// RFC 13, "`PMI_Spawn_multiple`"; draft, "`PMI_Job_Spawn`": starts programs as a new process group. This method fills in `totspawns`,
+    /// Starts programs as a new process group (RFC 13, "`PMI_Spawn_multiple`"; draft, "`PMI_Job_Spawn`"). This method fills in `totspawns`,
     /// `spawnssofar` and the indices of the arguments. In PMI-2, the pairs of all programs are sent together.
     pub fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
@@ -479,14 +480,14 @@ impl Client {
         Ok(bytes)
     }
 
-    /// RFC 13, "`PMI_Abort`": requests the end of the program. `exitcode` is not part of RFC 13 or the draft, but MPICH sends it.
+    /// Requests the end of the program (RFC 13, "`PMI_Abort`"). `exitcode` is not part of RFC 13 or the draft, but MPICH sends it.
     pub fn abort(&mut self, exitcode: Option<i64>) -> Result<Vec<u8>, ClientMisuse> {
         let code = exitcode.map(|code| code.to_string());
         let fields: Vec<_> = code.iter().map(|code| ("exitcode", code.as_bytes())).collect();
         self.abort_with(&fields)
     }
 
-    /// Draft, "`PMI_Abort`": requests the end of the job, with a message for humans. No response follows.
+    /// Requests the end of the job, with a message for humans (draft, "`PMI_Abort`"). No response follows.
     pub fn abort_job(&mut self, is_world: bool, message: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.abort_with(&[("isworld", boolean_text(is_world)), ("msg", message)])
     }
@@ -507,14 +508,14 @@ impl Client {
         Ok(bytes)
     }
 
-    /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": leaves PMI.
+    /// Leaves PMI (RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`").
     pub fn finalize(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.check_no_group_barrier()?;
         self.request("finalize", &[])
     }
 
-    /// Reads bytes from the server. Returns the response that they complete, if any. RFC 13, "Error Handling": after an error, the client
-    /// must close the connection.
+    /// Reads bytes from the server, and returns the response that they complete, if any. After an error, the client must close the
+    /// connection (RFC 13, "Error Handling").
     pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<ServerResponse, ServerError>> {
         if bytes.is_empty() {
             return None;
@@ -567,8 +568,8 @@ impl Client {
         Err(error)
     }
 
-    /// Checks that a request may be made now. RFC 13, "Wire Protocol": requests and responses alternate. Draft, "Thread Safety": the
-    /// requests of different threads are independent.
+    /// Checks that a request may be made now. Requests and responses alternate (RFC 13, "Wire Protocol"), but the requests of different
+    /// threads are independent (draft, "Thread Safety").
     fn check_idle(&self) -> Result<(), ClientMisuse> {
         let conflicts = |pending: &&InFlightRequest| {
             !self.is_pmi2() || pending.thrid.is_none() || self.thrid.is_none() || pending.thrid == self.thrid
@@ -641,7 +642,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Completes a message, given its tuples.
+    /// Completes a message, whose tuples are already encoded, with the framing of the connection.
     fn complete(&self, tuples: Vec<u8>) -> Result<Vec<u8>, ClientMisuse> {
         let length = tuples.len();
         let too_long = ClientMisuse::TooLong { what: "message", length, limit: 999_999 };

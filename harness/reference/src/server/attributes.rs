@@ -27,7 +27,8 @@ impl Server {
         self.release_attributes(from.group);
     }
 
-    /// Reads an attribute (draft, "`PMI_Info_GetNodeAttr`"): with `wait`, "the server will not respond until the value becomes available".
+    /// Reads an attribute of the process's node (draft, "`PMI_Info_GetNodeAttr`"). With `wait`, "the server will not respond until the
+    /// value becomes available".
     pub(super) fn get_node_attribute(&mut self, from: Proc, header: ResponseHeader, key: &[u8], wait: bool) {
         match self.node_attribute(from, key) {
             None if wait => self.hold(from, header, AwaitedEvent::NodeAttribute(key.to_vec())),

@@ -25,7 +25,7 @@ impl Server {
         }
     }
 
-    /// Records that a process has entered the barrier. Returns whether all processes have entered it.
+    /// Records that a process has entered the barrier, and returns whether all processes have entered.
     pub fn join_barrier(&mut self, from: Proc, header: ResponseHeader) -> bool {
         let is_first = !self.process(from).is_in_barrier();
         self.hold(from, header, AwaitedEvent::Barrier);
@@ -34,7 +34,7 @@ impl Server {
         group.entered_count == group.procs.len() as u32
     }
 
-    /// Releases the barrier with a failure if a process that has left can no longer enter it.
+    /// Releases the barrier with a failure if processes in the barrier are waiting for a process that has left.
     ///
     /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not define these errors. A process that has finalized,
     /// or that has ended without PMI, will never enter. Without this rule, the other processes would wait forever. (A process that ends

@@ -21,7 +21,7 @@ pub struct Config<W = ()> {
     pub universe_size: Option<u64>,
     /// The number of nodes over which each group is spread.
     pub nodes: u32,
-    /// Maximum number of processes of a spawn.
+    /// Maximum number of processes in a spawn.
     pub spawn_max: u64,
     /// True if the server accepts an offer of PMI-2. It always accepts PMI-1.1.
     pub pmi2: bool,
@@ -29,7 +29,7 @@ pub struct Config<W = ()> {
     pub pmi12: bool,
     /// True if the server supports additional keyval spaces and access to pairs by index, for which RFC 13 defines no messages.
     pub keyval_spaces: bool,
-    /// Prefix of the names of keyval spaces. A dash and the group's number follow.
+    /// Prefix of the names of keyval spaces. The prefix is followed by a dash and the group's number.
     pub kvs_prefix: String,
     /// The settings of a wrapper around the server.
     pub wrapper: W,

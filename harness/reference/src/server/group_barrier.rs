@@ -73,7 +73,7 @@ impl Server {
         self.reply(to, header, OperationResult::from(done).with_number("tag", tag));
     }
 
-    /// Records that a process has entered a group barrier. Returns whether all members have entered it.
+    /// Records that a process has entered a group barrier, and returns whether all members have entered.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl Server {
         Ok(BarrierIdentity { kind, members, tag: barrier.tag })
     }
 
-    /// Closes a group barrier. Returns the ranks that have entered it, in order, with their tags.
+    /// Closes a group barrier, and returns the ranks that have entered it, in order, with their tags.
     pub fn take_group_barrier(&mut self, group: GroupId, name: &BarrierIdentity) -> Vec<(u32, u64)> {
         let open_barriers = &mut self.groups[group as usize].open_barriers;
         let at = open_barriers.iter().position(|open| open.name == *name);

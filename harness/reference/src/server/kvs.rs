@@ -1,8 +1,7 @@
 //! The keyval space: put and get, in every dialect.
 //!
-//! [`Server::put`] refuses a second put of the same key, and the first value stays. [`Server::get`] answers a get
-//! before the barrier immediately: with the value if it has been put, otherwise with a miss, that is, a response that
-//! reports a missing key.
+//! [`Server::put`] refuses a second put of the same key, and keeps the first value. [`Server::get`] answers a get before the barrier
+//! immediately: with the value if it has been put, and otherwise with a miss, that is, a response that reports a missing key.
 
 use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX};
 use pmi_wire::{Framing, Proc};
@@ -14,7 +13,7 @@ impl Server {
     /// Stores a pair.
     ///
     /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not define the response to a
-    ///   second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", does not mention a second put;
+    ///   second put. This server refuses it, and keeps the first value. The PMI-2 draft, "`PMI_KVS_Put`", does not mention a second put;
     ///   this server refuses it as well. A put of a preput key or of the process mapping counts as a second put.
     /// * The pair can be read immediately. RFC 13 requires this only after a commit and the next barrier.
     pub(super) fn put(

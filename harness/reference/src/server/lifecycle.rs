@@ -17,9 +17,10 @@ impl<T: Into<String>> From<T> for ProtocolError {
 }
 
 impl Server {
-    /// RFC 13, "Version Negotiation": the client offers its highest version, and the server responds with the version to use. This server
-    /// supports 1.0 and 1.1, and also 1.2 and 2.0 if its settings say so. It refuses a client with a lower version, which stays connected
-    /// and may offer a different version. Draft, "The protocol": after this line, a PMI-2 connection uses frames.
+    /// Handles init. RFC 13, "Version Negotiation": the client offers its highest version, and the server responds with the version to use.
+    /// This server supports 1.0 and 1.1, and also 1.2 and 2.0 if they are enabled in its settings. It refuses a client with a lower
+    /// version, which stays connected and may offer a different version. Draft, "The protocol": after this line, a PMI-2 connection uses
+    /// frames.
     pub(super) fn init(
         &mut self,
         from: Proc,
@@ -53,8 +54,8 @@ impl Server {
         self.reply(from, header, answer);
     }
 
-    /// Draft, "`PMI_Init`": fullinit. All its keys are optional. The server identifies the process by its connection and needs no
-    /// authentication. It refuses a client that requests authentication.
+    /// Handles fullinit (draft, "`PMI_Init`"). All keys of fullinit are optional. The server identifies the process by its connection and
+    /// needs no authentication. It refuses a client that requests authentication.
     pub(super) fn fullinit(&mut self, from: Proc, authtype: Option<&[u8]>) -> OperationResult {
         if authtype.is_some() {
             return OperationResult::failed("unknown authtype");
@@ -103,8 +104,8 @@ impl Server {
         }
     }
 
-    /// RFC 13, "Error Handling": "the detecting side SHALL immediately close the connection and abort the program. IT SHOULD log the
-    /// message".
+    /// Handles a protocol error. RFC 13, "Error Handling": "the detecting side SHALL immediately close the connection and abort the
+    /// program. IT SHOULD log the message".
     pub fn protocol_error(&mut self, from: Proc, error: &ProtocolError, message: &[u8]) {
         let shown = message[..message.len().min(200)].escape_ascii();
         let reason = match message {
@@ -114,15 +115,15 @@ impl Server {
         self.abort(from, 1, reason);
     }
 
-    /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line ("Protocol Definition", `S:abort`). Draft,
-    /// "`PMI_Abort`": no response follows.
+    /// Handles an abort: all processes of the group end. In RFC 13 ("`PMI_Abort`"), the response is an empty line ("Protocol Definition",
+    /// `S:abort`). In the draft ("`PMI_Abort`"), no response follows.
     pub(super) fn abort_requested(&mut self, from: Proc, header: ResponseHeader, exitcode: Option<i64>) {
         self.reply(from, header, OperationResult::done());
         self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
     }
 
-    /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": the server acknowledges immediately and does not wait for other processes. A
-    /// barrier that needs this process fails: see [`Server::fail_barrier`].
+    /// Handles finalize (RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`"). The server responds immediately and does not wait for other
+    /// processes. A barrier that needs this process fails: see [`Server::fail_barrier`].
     pub(super) fn finalize(&mut self, from: Proc, header: ResponseHeader) {
         self.leave(from);
         self.reply(from, header, OperationResult::done());

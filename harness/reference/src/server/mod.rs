@@ -1,9 +1,8 @@
 //! The server's side of PMI, in every dialect, for any number of process groups.
 //!
-//! Bytes and process events come in through [`Server::receive`], [`Server::closed`] and [`Server::spawned`]; actions
-//! for the driver come out of [`Server::next_action`]. [`Server::read`] decodes requests, and [`Server::perform`]
-//! passes them to their handlers, which are grouped by subject into files. The parts of `receive` are public, so that a
-//! wrapper can change requests and responses.
+//! The driver passes bytes and process events to [`Server::receive`], [`Server::closed`] and [`Server::spawned`], and performs the actions
+//! that [`Server::next_action`] returns. [`Server::read`] decodes requests, and [`Server::perform`] passes them to their handlers, which
+//! are grouped by subject into files. The methods that `receive` calls are public, so that a wrapper can change requests and responses.
 
 mod attributes;
 mod barrier;
@@ -57,7 +56,7 @@ impl Server {
         self.process_mut(from).framer = framer;
     }
 
-    /// Takes the framer of a process out of the server while its messages are read.
+    /// Removes the framer of a process from the server, so that messages can be read from it.
     pub fn take_framer(&mut self, from: Proc) -> Framer {
         let line_max = self.config.line_max;
         std::mem::replace(&mut self.process_mut(from).framer, Framer::new(line_max))

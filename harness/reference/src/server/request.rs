@@ -18,7 +18,7 @@ pub(super) const MAX_HELD: usize = 10_000;
 
 type Value<'a> = Cow<'a, [u8]>;
 
-/// An operation and its arguments. The protocol table in `pmi_wire` has the spellings of PMI-1 and PMI-2.
+/// An operation and its arguments. The protocol table in `pmi_wire` defines the spellings in PMI-1 and PMI-2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerRequest<'a> {
     /// Offers a version: `init`, in every dialect.
@@ -49,7 +49,7 @@ pub enum ServerRequest<'a> {
     Get {
         /// The keyval space; `None` stands for the space of the process's group.
         space: Option<Value<'a>>,
-        /// A hint about the rank that has put the pair.
+        /// A hint about the rank that put the pair.
         source: Option<i64>,
         /// The key.
         key: Value<'a>,
@@ -108,7 +108,7 @@ pub enum ServerRequest<'a> {
     PairByIndex {
         /// The name of the keyval space.
         space: Value<'a>,
-        /// The index of the pair, from 0.
+        /// The index of the pair, counting from 0.
         index: u64,
     },
     /// Ends the process group: `abort`.
@@ -136,11 +136,11 @@ pub struct AllowedRequest<'a> {
 }
 
 impl Server {
-    /// Reads a message, and checks that the process may send it now. Returns `None` for a part of a request.
+    /// Reads a message, and checks that the process may send it now. Returns `None` if the request is not complete yet.
     ///
     /// # Errors
     ///
-    /// Returns an error if the message, or sending it at this point, is a protocol error (RFC 13, "Error Handling").
+    /// Returns an error if the message is invalid or must not be sent at this point (RFC 13, "Error Handling").
     pub fn read<'a>(
         &mut self,
         from: Proc,
@@ -176,7 +176,7 @@ impl Server {
         Ok(Some(AllowedRequest { header, request }))
     }
 
-    /// Returns whether a line that RFC 13 does not define is a request about additional keyval spaces, and this server supports them.
+    /// Returns whether this server supports additional keyval spaces, and a line that RFC 13 does not define is a request about them.
     fn has_keyval_spaces(&self, from: Proc, message: &Decoded<'_>) -> bool {
         let is_argument = |exchange: &Exchange| {
             let accepts =
@@ -203,7 +203,7 @@ impl Server {
     ///
     /// * RFC 13, "Version Negotiation": init comes first. Draft, "`PMI_Init`": fullinit comes next.
     /// * RFC 13, "Wire Protocol": requests and responses alternate. PMI-1.2 has an exception: a process in a group barrier may make any
-    ///   request except finalize. In the barrier of its whole group, it may not spawn either. Draft, "Thread Safety": requests with
+    ///   request except finalize. In the barrier of the whole group, spawn is not allowed either. Draft, "Thread Safety": requests with
     ///   different `thrid` are independent.
     fn check_order(
         &self,

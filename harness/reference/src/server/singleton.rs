@@ -12,7 +12,8 @@ impl Server {
         self.config.connection_method
     }
 
-    /// Returns the first message to send on a connection whose process is not known yet; empty unless the process is a singleton.
+    /// Returns the first message to send on a connection whose process is not known yet. The message is empty unless the process is a
+    /// singleton.
     pub fn welcome(&self) -> Vec<u8> {
         match self.config.connection_method {
             ConnectionMethod::Singleton => [REQUEST.as_bytes(), b"\n"].concat(),

@@ -34,8 +34,8 @@ impl Server {
         self.act(ServerAction::Spawn { group, requester: by, programs });
     }
 
-    /// Reports the result of a [`ServerAction::Spawn`]. `errcodes` has an error code for each process, which is 0 for success. If a code is
-    /// not 0, the whole spawn has failed, and the group no longer exists.
+    /// Reports the result of a [`ServerAction::Spawn`]. `errcodes` contains an error code for each process, which is 0 for success. If a
+    /// code is not 0, the whole spawn has failed, and the group no longer exists.
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         let Some(at) = self.spawns.iter().position(|(spawned, _)| *spawned == group) else { return };
         let (_, by) = self.spawns.swap_remove(at);
@@ -50,8 +50,8 @@ impl Server {
         self.reply(by, header, answer);
     }
 
-    /// RFC 13, `S:spawn`: `errcodes` is a list. Draft, "`PMI_Job_Spawn`": the codes have numbered keys, and a
-    /// successful response contains the id of the new job.
+    /// Adds the error codes of a spawn to its result. In RFC 13 (`S:spawn`), `errcodes` is a list. In the draft ("`PMI_Job_Spawn`"), the
+    /// codes have numbered keys, and a successful response also contains the id of the new job.
     fn spawn_results(
         &self,
         header: &ResponseHeader,

@@ -157,7 +157,7 @@ pub struct Server {
     pub spaces: Vec<KeyvalSpace>,
     /// The number of keyval spaces that have been created so far.
     pub(super) created: u64,
-    /// The groups that are being started, each with the process that requested it.
+    /// The groups that are being started, each with the process that requested the spawn.
     pub(super) spawns: Vec<(GroupId, Proc)>,
     outputs: VecDeque<PendingAction>,
 }
@@ -194,8 +194,8 @@ impl Server {
         self.groups[group as usize].procs.len() as u32
     }
 
-    /// Returns the variables of a process's environment (RFC 13, "Environment"). The driver passes `place`: the number of the descriptor,
-    /// or the host and port.
+    /// Returns the environment variables of a process (RFC 13, "Environment"). `place` is the number of the descriptor, or the host and
+    /// port.
     pub fn environment(&self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let size = self.size(p.group).to_string();
         let mut env = match self.config.connection_method {
@@ -222,7 +222,7 @@ impl Server {
         })
     }
 
-    /// Returns the next action. A response is not encoded yet.
+    /// Returns the next action. If the action is a response, it is not encoded yet.
     pub fn next_output(&mut self) -> Option<PendingAction> {
         self.outputs.pop_front()
     }
@@ -232,7 +232,7 @@ impl Server {
         !self.is_gone(p) && self.process(p).phase == ProcessPhase::Joined
     }
 
-    /// Returns whether the connection of a process is closed.
+    /// Returns whether the connection of a process is closed or its group was aborted.
     pub fn is_gone(&self, p: Proc) -> bool {
         self.groups[p.group as usize].aborted || self.process(p).phase == ProcessPhase::Closed
     }

@@ -1,5 +1,5 @@
-//! Two consecutive jobs of the same server. The requests of the second job are similar to those of the first. Keys, names and requests of
-//! the first job must not affect the second. The first job is valid input.
+//! Two consecutive jobs on the same server. The requests of the second job are similar to those of the first. Keys, names and requests of
+//! the first job must not affect the second. The first job contains only valid input.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;

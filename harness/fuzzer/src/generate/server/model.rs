@@ -1,4 +1,4 @@
-//! The state of a session against a server while it is generated, and the keys, values and names that are drawn for it.
+//! The state of a session that is being generated for a server, and the keys, values and names that are drawn for the session.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, ImplementationKind, Piece, Template};
@@ -15,7 +15,7 @@ use crate::session::pieces::{Limit, letters, letters_up_to, literal, push, templ
 use crate::session::plan::{PlannedStep, to_statements};
 use crate::session::statement::join;
 
-/// The state of a session while it is generated.
+/// The state of a session that is being generated.
 pub(crate) struct SessionModel<'a, 'b> {
     pub(crate) dialect: Dialect,
     pub(crate) ranks: u32,
@@ -121,7 +121,7 @@ impl SessionModel<'_, '_> {
         self.upstream_operation.is_some_and(|held| held.is(&[operation]))
     }
 
-    /// Returns a run of letters, whose length is the maximum length for this use minus `less`. If the dialect has limits, this length is
+    /// Returns a run of letters whose length is the maximum length for this use minus `less`. If the dialect has limits, this length is
     /// relative to the limit that the server announces.
     pub(crate) fn longest(&self, used: TextUse, limit: Limit, less: i64) -> Piece {
         match self.has("maxes") {
@@ -180,7 +180,7 @@ impl SessionModel<'_, '_> {
         Ok(if is_new { name } else { text(plain.as_str()) })
     }
 
-    /// Returns a key that a careless comparison confuses with `key`.
+    /// Returns a key that a careless comparison would confuse with `key`.
     fn similar_key(&mut self, key: &str) -> Result<String> {
         Ok(match self.u.int_in_range(0..=5)? {
             // PMI-2 doubles semicolons, so other changes could make a key with semicolons invalid.

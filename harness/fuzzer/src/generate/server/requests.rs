@@ -360,8 +360,8 @@ impl SessionModel<'_, '_> {
         Ok(vec![request, must_answer(rank, op)])
     }
 
-    /// Returns requests from the spawned processes. They get the values that were put for them, keys that also exist in the parents' group,
-    /// and their own keys.
+    /// Returns requests from the spawned processes. The processes get the values that were put for them, keys that also exist in the
+    /// parents' group, and their own keys.
     pub(crate) fn child_requests(&mut self, group: u32) -> Result<Vec<Statement>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;

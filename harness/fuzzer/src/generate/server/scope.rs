@@ -46,11 +46,11 @@ pub struct SessionFeatures {
     pub dialects: DialectChoice,
     /// Maximum number of ranks.
     pub ranks: u32,
-    /// Maximum number of ranks of free sessions, which have no order across ranks. A value below 2 excludes free sessions.
+    /// Maximum number of ranks in a free session, whose ranks run without a fixed order. A value below 2 excludes free sessions.
     pub free_ranks: u32,
     /// Maximum number of nodes, one or two.
     pub nodes: u32,
-    /// True if sessions may spawn.
+    /// True if sessions may spawn processes.
     pub spawn: bool,
     /// True if sessions may publish, unpublish and look up names.
     pub names: bool,

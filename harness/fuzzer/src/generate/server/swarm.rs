@@ -51,7 +51,7 @@ impl Sweep {
     }
 }
 
-/// The features of a session. See the module documentation. Without decisions, all are off.
+/// The features of a session. See the module documentation. Without decisions, all features are off.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Swarm {
     /// True if lengths are near powers of two and limits.
@@ -72,7 +72,7 @@ pub(crate) struct Swarm {
     pub(crate) read_back: bool,
     /// True if all keys are read once more at the end.
     pub(crate) read_at_end: bool,
-    /// True if most gets are for missing keys.
+    /// True if most gets request missing keys.
     pub(crate) misses: bool,
     /// True if requests are split into several writes.
     pub(crate) pieces: bool,
@@ -80,7 +80,7 @@ pub(crate) struct Swarm {
     pub(crate) names: bool,
     /// True if node attributes are put and read more often than keys (PMI-2).
     pub(crate) attributes: bool,
-    /// True if requests between barriers are only for keys, and for names if `names` is true.
+    /// True if requests between barriers involve only keys, and names if `names` is true.
     pub(crate) keys_only: bool,
     /// True if groups are spawned and make requests.
     pub(crate) groups: bool,

@@ -40,7 +40,7 @@ const COLLIDING_KEYS: [&str; 16] = [
 /// Number of names that are published at once.
 const NAMES: u32 = 16;
 
-/// Returns the requests without arguments that have no effect.
+/// Returns the operations whose requests have neither arguments nor side effects.
 pub(crate) fn plain_requests(dialect: Dialect) -> Vec<Op> {
     Op::all(dialect).filter(|op| op.is(&["maxes", "kvsname", "universe", "appnum"])).collect()
 }

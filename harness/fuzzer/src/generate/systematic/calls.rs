@@ -39,7 +39,6 @@ enum LibrarySession {
     RepeatedInit(bool),
 }
 
-/// Number of strings in a session.
 const TEXTS_PER_SESSION: usize = 60;
 /// Maximum number of changes to the first response.
 const MAX_FIRST_CHANGES: usize = 16;
@@ -60,7 +59,7 @@ fn call_of_kind(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCal
     decided.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Returns the call that begins a program, with one of several first requests.
+/// Returns the call that begins a program. `which` selects one of the requests that the call causes.
 fn begin(libraries: &LibraryGenerator, which: u8) -> PlannedCall {
     let begun = libraries.begin(&mut Unstructured::new(&[which; 16]), 1);
     begun.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
@@ -190,7 +189,7 @@ struct LibrarySessionBuilder<'a> {
 }
 
 impl LibrarySessionBuilder<'_> {
-    /// Returns the next call of a kind.
+    /// Returns the next call of this kind.
     fn next(&mut self, sample: u32) -> PlannedCall {
         self.calls += 1;
         with_room(call_of_kind(self.libraries, sample, self.calls), DEFAULT_BUFFER_SIZE)

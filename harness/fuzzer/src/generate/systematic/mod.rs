@@ -45,7 +45,7 @@ enum ServerSession {
 /// Number of lengths or bytes in a session. In a longer session, a failure would take longer to examine.
 const TEXTS_PER_SESSION: usize = 120;
 
-/// Number of repetitions. It exceeds the largest value of a byte.
+/// Number of repetitions of an operation in a session. The number exceeds the largest value of a byte.
 pub(crate) const REPETITIONS: u32 = 300;
 
 /// The largest number that a systematic session can have.

@@ -30,7 +30,7 @@ use crate::session::pieces::{Limit, written_bytes};
 use crate::session::reading::{MessageReader, ParsedResponse, WireMessage, request};
 use crate::session::statement::{encoding_of, sent};
 
-/// Returns all failures of a program or a library, the worst first and without duplicates.
+/// Returns all failures of a program or a library, worst first and without duplicates.
 pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catalogue) -> Vec<Failure> {
     let party = if case.tests() == ImplementationKind::Client { "client" } else { "library" };
     let events = &outcome.events;
@@ -191,7 +191,7 @@ fn is_plausible(dialect: Dialect, statement: &Statement, line: &Template, mappin
 
 /// Returns whether the harness's responses caused the violation of a rule. A response in the case can release a process from a barrier, or
 /// change the name of its keyval space. A surplus response may stay unread until the next request, or count as the response to that
-/// request. RFC 13 does not define protocol errors either, so even a response with the expected command may count as a protocol error.
+/// request. RFC 13 does not define protocol errors, so even a response with the expected command may count as one.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let answers = |operation: &str| {
         let op = Op::of(case.scenario.dialect, operation);
@@ -237,7 +237,7 @@ fn follows_from_names(id: &str) -> bool {
 struct PendingRequest {
     kind: MessageKind,
     op: Option<Op>,
-    /// The number of the requesting thread.
+    /// The number of the thread that made the request.
     thrid: Option<Vec<u8>>,
 }
 
@@ -386,7 +386,7 @@ impl ExchangeHistory {
         !self.open.is_empty() && !self.closed
     }
 
-    /// Returns the last unusual response since the event with this number, or else the last response.
+    /// Returns the last unusual response since the event with this number, or the last response if none is unusual.
     fn relevant_response(&self, since: u64) -> LastAction {
         let pairs = &self.pairs[self.pairs.partition_point(|(seq, ..)| *seq < since)..];
         let unusual = pairs.iter().rfind(|(_, _, answer)| *answer != ResponseKind::Proper);
@@ -421,7 +421,7 @@ fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> ResponseKind 
     }
 }
 
-/// Returns whether a limit is below or far above those of all known process managers.
+/// Returns whether any limit in a response is below or far above the limits of all known process managers.
 fn has_unusual_limit(maxes: &ParsedResponse<'_>) -> bool {
     let limits = Limit::ALL.iter().filter_map(|limit| maxes.get(limit.name()));
     limits.into_iter().any(|limit| !parse_uint(&limit).is_some_and(|limit| (16..=1 << 20).contains(&limit)))

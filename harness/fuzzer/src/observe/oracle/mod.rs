@@ -16,12 +16,12 @@ fn distinct(mut all: Vec<Failure>) -> Vec<Failure> {
     all
 }
 
-/// Returns the place where a process died, as a phrase to insert after the name of the signal.
+/// Returns the location of a crash, as a phrase to insert after the name of the signal.
 fn located(trace: Option<&Backtrace>) -> String {
     trace.and_then(Backtrace::blamed_frame).map_or(String::new(), |frame| format!(", {frame},"))
 }
 
-/// Returns the place of a crash if a debugger saw it, otherwise the last call and the last action.
+/// Returns the location of a crash if a debugger recorded it; otherwise, returns the last call and the last action.
 fn site(trace: Option<&Backtrace>, call: Option<String>, after: Option<LastAction>) -> CrashSite {
     match trace.and_then(Backtrace::place) {
         Some(place) => CrashSite::Place(place),

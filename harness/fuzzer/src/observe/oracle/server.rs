@@ -25,7 +25,7 @@ const CORRELATION_RULES: [&str; 3] =
 /// write's event.
 type WriteKinds = BTreeMap<u64, (MessageKind, usize)>;
 
-/// Returns how likely it is that a process died only because another process had died: 0 is the least likely.
+/// Returns the likelihood that a process died only because another process had died, from 0 (lowest) to 2.
 pub(crate) fn death_likelihood((_, signal): &(String, i32)) -> u8 {
     match SignalCause::of(*signal) {
         SignalCause::OtherProcess => 2,
@@ -34,7 +34,7 @@ pub(crate) fn death_likelihood((_, signal): &(String, i32)) -> u8 {
     }
 }
 
-/// Returns all failures of a server, the worst first and without duplicates.
+/// Returns all failures of a server, worst first and without duplicates.
 pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
     let mut all = Vec::new();
     let fails =
@@ -173,8 +173,8 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
     all
 }
 
-/// Returns the cause of an abnormal end that a program itself reports. Hydra's `assert (...) failed` does not count, because Hydra logs
-/// every error in this form. Neither does a launcher's report about a process that the harness killed with SIGSEGV.
+/// Returns the source and the cause of an abnormal end that the output reports. Hydra's `assert (...) failed` does not count, because Hydra
+/// logs every error in this form. Neither does a launcher's report about a process that the harness killed with SIGSEGV.
 fn reported_end(seen: &Observation) -> Option<(String, CrashCause)> {
     const SEGFAULT: &str = "Segmentation fault";
     const ABORT_SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];

@@ -31,8 +31,8 @@ fn entries(statement: &Statement, framing: Framing) -> Option<(u32, usize)> {
 }
 
 impl Case {
-    /// Returns the number of barriers that each rank enters. The second list contains a range for each statement: the numbers of the
-    /// barriers that the rank enters with this statement.
+    /// Returns, for each rank, the number of barriers that the rank enters, and, for each statement, the range of the barriers that the
+    /// statement enters.
     fn barriers(&self) -> (Vec<usize>, Vec<Range<usize>>) {
         let mut entered = vec![0; self.ranks() as usize];
         let of = |statement: &Statement| {

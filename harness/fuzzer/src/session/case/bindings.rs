@@ -1,4 +1,4 @@
-//! The state before a step of a case against a server: the names that are bound, the requests that were passed on, and the groups that were
+//! The state before a step of a case for a server: the names that are bound, the requests that were passed on, and the groups that were
 //! spawned.
 
 use pmi_scenario::ast::{Expr, Piece, Statement, Template, UpstreamAction};

@@ -71,11 +71,11 @@ impl Case {
         case
     }
 
-    /// Converts a scenario, if all of its steps can occur in a case.
+    /// Converts a scenario to a case, if all of its steps can occur in a case.
     ///
     /// # Errors
     ///
-    /// Returns the line number of the first table row, or of the first step that cannot occur in a case.
+    /// Returns an error with the line number of the first table row, or of the first step that cannot occur in a case.
     pub fn from_scenario(mut scenario: Scenario) -> Result<Self, usize> {
         if let Some(row) = scenario.rows.first() {
             return Err(scenario.source.line_of(row.name.span.start));
@@ -174,7 +174,7 @@ impl Case {
         self.scenario.body.iter().any(is)
     }
 
-    /// Returns whether the case requests a spawn of the agent.
+    /// Returns whether the case requests to spawn the agent.
     fn needs_spawn(&self) -> bool {
         let has = |statement: &Statement| {
             let lines = sent(statement, ImplementationKind::Server).into_iter().flatten();
@@ -235,7 +235,7 @@ impl Case {
         self.scenario.body.retain(|statement| is_end(statement) || stays());
     }
 
-    /// Removes a rank with all statements that belong to it alone, and renumbers the higher ranks.
+    /// Removes a rank with all statements that belong only to this rank, and renumbers the higher ranks.
     pub(crate) fn drop_rank(&mut self, rank: u32) {
         self.scenario.ranks -= 1;
         self.scenario.body.retain(|statement| rank_of(statement) != Some(rank));
@@ -340,7 +340,8 @@ impl Case {
         })
     }
 
-    /// Returns whether the spawns in the case request few processes, however the server parses them. Only for cases that test a server.
+    /// Returns whether the spawns in the case request few processes, regardless of how the server parses them. Only for cases that test a
+    /// server.
     pub(crate) fn is_bounded(&self) -> bool {
         if self.scenario.dialect.framing() == Framing::Lines {
             return true;

@@ -1,4 +1,4 @@
-//! Keeps campaigns from requesting too many processes from a PMI-2 server. If `maxprocs` is missing, Hydra takes the number of processes
+//! Keeps campaigns from requesting too many processes from a PMI-2 server. If `maxprocs` is missing, Hydra reads the number of processes
 //! from uninitialized memory. Therefore, campaigns never change, remove or cut off a count in a spawn request.
 
 use memchr::memmem;
@@ -8,11 +8,11 @@ use pmi_wire::{Decoded, Direction, Framing};
 
 use crate::session::reading::{MessageReader, WireMessage};
 
-/// Largest digit allowed as a count in a spawn: the number of programs, of processes, of arguments, of info pairs, or of values put for the
-/// processes.
+/// Largest digit allowed as a count in a spawn: the number of programs, processes, arguments, info pairs, or values put for the processes.
 const MAX_COUNT_DIGIT: u8 = b'4';
 
-/// Returns whether the spawns in the bytes from a process request few processes, however a server parses the bytes before them.
+/// Returns whether the spawn requests in a process's bytes ask for few processes, regardless of how a server parses the bytes before the
+/// requests.
 pub(crate) fn is_bounded(sent: &[u8]) -> bool {
     let count =
         |text: &[u8]| memmem::find_iter(text, b"spawn").count() + memmem::find_iter(text, b"subcmd").count();

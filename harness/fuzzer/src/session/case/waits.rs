@@ -106,7 +106,7 @@ impl UnansweredMessage {
 #[derive(Clone)]
 struct PendingRequests {
     unanswered: VecDeque<UnansweredMessage>,
-    /// The node attributes that the rank's last write has put.
+    /// The node attributes that the rank's last write put.
     puts: Vec<Vec<u8>>,
     /// The number of barriers for all ranks that this rank has entered.
     barriers: usize,
@@ -165,7 +165,7 @@ impl PendingRequests {
         self.unanswered.push_back(UnansweredMessage { op, is_proper, waits_for, barriers });
     }
 
-    /// If a request enters a barrier, counts the barrier and returns its number. Otherwise, returns 0.
+    /// Counts the barrier that a request enters, and returns its number, or 0 if the request does not enter a barrier.
     fn enter(&mut self, message: &Decoded<'_>, request: (Option<Op>, bool)) -> usize {
         let enters = enters_barrier(message, request);
         self.barriers += usize::from(enters);

@@ -77,7 +77,7 @@ step = lambda signal: (ptrace(24, job.pid, None, signal), os.waitpid(job.pid, 0)
 [status := step(os.WSTOPSIG(status) * (os.WSTOPSIG(status) != 5)) for _ in iter(lambda: os.WIFSTOPPED(status) and \
 not (regs[15] == regs[14] == 0 < regs[12] and regs[10] == 2**64 - 38), False)]; signal.alarm(0)";
 
-/// Python code that resumes the paused launcher once all processes that it has started are gone.
+/// Python code that resumes the paused launcher after all processes that it started have ended.
 const RESUME_LAUNCHER: &str = "\
 [control.close() for _, control, *_ in ranks.values()]; children = f\"/proc/{job.pid}/task/{job.pid}/children\"
 gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(children).read().split())
@@ -88,7 +88,7 @@ gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(chi
 /// The remark in a script that pauses the launcher, with the reason.
 const RACE_REMARK: &str = "a race: the launcher dies only if it is slow to read its standard input, so this script pauses it there (x86-64)";
 
-/// Variables whose values differ between runs or machines.
+/// Environment variables whose values differ between runs or machines.
 const VARYING: [&str; 3] = ["PMI_FD", "PMI_PORT", "PMI_HOSTNAME"];
 
 /// Python code that makes a connection that belongs to no rank.
@@ -345,7 +345,7 @@ impl ScriptCall<'_> {
     }
 }
 
-/// Returns an exit status as Python represents it. A death by signal is the negative number of the signal.
+/// Returns an exit status as Python represents it. A death by signal is represented by the negative signal number.
 fn status(exit: Exit) -> i32 {
     match exit {
         Exit::Code(code) => code,

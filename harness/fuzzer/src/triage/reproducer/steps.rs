@@ -13,9 +13,9 @@ use super::symptom::{NotReproducible, Symptom};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReproducerStep {
     Send(Vec<u8>, Framing),
-    /// A process receives a message. `None` stands for silence, an empty message for the end of the connection.
+    /// A process receives a message. `None` stands for silence, and an empty message for the end of the connection.
     Receive(Option<Vec<u8>>, Framing),
-    /// The program under test is started as this rank, with these variables.
+    /// The program under test is started as this rank, with these environment variables.
     Start(BTreeMap<String, String>),
     /// A connection that belongs to no rank is made to the server's port, after all ranks of the first group have connected.
     Stray {
@@ -37,9 +37,9 @@ pub(super) enum FinalCheck {
     LastStep,
     /// A process is started with these arguments.
     Arguments(Proc, Vec<Bytes>),
-    /// A process that connects to PMI_PORT receives this greeting.
+    /// A process that connects to `PMI_PORT` receives this greeting.
     Greeting(Proc, Vec<u8>),
-    /// A process is started with these variables.
+    /// A process is started with these environment variables.
     Environment(Proc, BTreeMap<String, String>),
     /// A process, or the launcher, is killed by a signal.
     Death { launcher: bool, signal: i32 },
@@ -59,7 +59,7 @@ pub(super) enum FinalCheck {
 pub(super) struct ReproducerSession {
     /// The launcher, with `{agent}` for the agent, or the program under test.
     pub(super) command: Vec<String>,
-    /// The kind of connection that processes get.
+    /// The method by which processes get their connections.
     pub(super) connection_method: ConnectionMethod,
     /// True if a program is under test. `Send` steps are then responses from its server.
     pub(super) of_program: bool,
@@ -132,7 +132,7 @@ fn asked_groups(text: &[u8]) -> u32 {
     groups.max().map_or(1, |last| last.saturating_add(1))
 }
 
-/// Returns the folder of the agents in a word or a request.
+/// Returns the folder of the agents that a command-line argument or a request contains.
 fn folder(text: &[u8]) -> Option<String> {
     let end = memchr::memmem::find(text, AGENT)?;
     let at = text[..end].iter().rposition(|b| *b == b'/')?;
@@ -240,8 +240,8 @@ impl ReproducerSession {
         Ok(Self { command, connection_method, of_program, groups, steps: reader.steps, final_check: look })
     }
 
-    /// Returns whether the script pauses the launcher until its proxy is gone. Hydra's mpiexec is killed by SIGPIPE if it passes the end of
-    /// its standard input on to a proxy that has ended. For this to happen, the job must be over before mpiexec runs again.
+    /// Returns whether the script pauses the launcher until its proxy has ended. Hydra's mpiexec is killed by SIGPIPE if it passes the end
+    /// of its standard input on to a proxy that has ended. For this to happen, the job must be over before mpiexec runs again.
     pub(super) fn pauses_launcher(&self) -> bool {
         self.final_check == FinalCheck::Death { launcher: true, signal: SIGPIPE }
             && self.connection_method != ConnectionMethod::Singleton
@@ -256,9 +256,9 @@ struct StepReader<'a> {
     connections: BTreeMap<Proc, Connection>,
     steps: Vec<(Proc, ReproducerStep)>,
     final_check: Option<FinalCheck>,
-    /// The process of the last expectation, or `None` if the expectation is about the job.
+    /// The process that the last expectation is about, or `None` if the expectation is about the job.
     expected: Option<Proc>,
-    /// The number of ranks of the first group.
+    /// Number of ranks in the first group.
     ranks: u32,
 }
 

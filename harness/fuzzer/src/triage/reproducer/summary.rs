@@ -34,7 +34,7 @@ pub(super) fn push_bytes(
 pub struct FindingSummary<'a> {
     /// The finding in one line.
     pub title: &'a str,
-    /// The behaviour that the requirement demands.
+    /// The required behaviour.
     pub expected: &'a str,
     /// The observed behaviour.
     pub seen: &'a str,

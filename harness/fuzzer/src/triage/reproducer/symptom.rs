@@ -14,7 +14,7 @@ pub enum Symptom {
     Event {
         /// The number of the event.
         seq: u64,
-        /// The observed behaviour, as the finding quotes it.
+        /// The observed behaviour, as quoted in the finding.
         seen: String,
     },
     /// A process is killed by this signal.

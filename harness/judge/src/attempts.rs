@@ -11,8 +11,8 @@ use crate::verdict::{Attempts, RepeatedFinding, ScenarioResult, Strictness, Verd
 /// Maximum number of distinct findings that are counted.
 const MAX_FINDINGS: usize = 200;
 
-/// Merges the results of a scenario's attempts. The merged result is that of the worst attempt (the first one, if several are equally bad),
-/// and counts the findings of all attempts. Memory use does not grow with the number of attempts.
+/// An accumulator for the results of a scenario's attempts. The merged result is that of the worst attempt (the first one, if several are
+/// equally bad), with statistics about the findings of all attempts. Memory use does not grow with the number of attempts.
 #[derive(Default)]
 pub struct AttemptMerger {
     strict: Strictness,
@@ -23,7 +23,7 @@ pub struct AttemptMerger {
     found: Vec<RepeatedFinding>,
     /// The requirement of each finding in `found`, and its observed text without the varying numbers.
     keys: Vec<(String, String)>,
-    /// For each finding in `found`, the numbers of the results that contain it.
+    /// For each finding in `found`, the sequence numbers of the results that contain the finding.
     attempts_with_finding: Vec<Vec<u32>>,
     /// Number of results added. A result may represent several attempts.
     added: u32,
@@ -36,7 +36,7 @@ impl AttemptMerger {
         Self { strict, ..Self::default() }
     }
 
-    /// Adds a result. Returns true if it is worse than all earlier ones, so that it now represents the scenario.
+    /// Adds a result. Returns true if the result is worse than all earlier results and therefore now represents the scenario.
     pub fn add(&mut self, result: ScenarioResult) -> bool {
         let plays = result
             .attempts

@@ -205,7 +205,7 @@ impl Backtrace {
     }
 }
 
-/// Prints an address in hexadecimal, as debuggers do.
+/// An address, displayed in hexadecimal as in a debugger.
 struct HexAddress(u64);
 
 impl fmt::Display for HexAddress {

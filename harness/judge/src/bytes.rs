@@ -1,4 +1,4 @@
-//! The byte strings of events, expectations and findings.
+//! Byte strings in events, expectations and findings.
 
 use std::fmt;
 
@@ -11,13 +11,12 @@ pub const LINE_LIMIT: usize = 1 << 20;
 /// Maximum number of bytes of a message that a finding shows.
 pub(crate) const MAX_SHOWN_BYTES: usize = 300;
 
-/// A byte string. In JSON, it is a string in which everything but printable ASCII is escaped (`
-/// `, `\x00`).
+/// A byte string. In JSON, it is a string in which everything but printable ASCII is escaped (`\n`, `\x00`).
 #[derive(Clone, PartialEq, Eq, Hash, Default, JsonSchema)]
 #[schemars(with = "String")]
 pub struct Bytes(pub Vec<u8>);
 
-/// Joins byte strings with spaces, as arguments are written in scenarios.
+/// Joins byte strings with spaces, in the same form as arguments in a scenario.
 pub(crate) fn join_with_blanks(all: &[Bytes]) -> Vec<u8> {
     all.iter().map(|bytes| bytes.0.as_slice()).collect::<Vec<_>>().join(&b' ')
 }
@@ -65,7 +64,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// Quotes a process's output. Control characters are escaped, because they would affect a terminal.
+/// Quotes a process's output, and escapes control characters so that they cannot affect a terminal.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     let shown: String = match std::str::from_utf8(bytes) {
         Ok(text) => text

@@ -1,5 +1,5 @@
-//! Causes: groups of findings that probably come from the same mistake. The findings of a group break the same requirement, and their
-//! observations differ at most in numbers.
+//! Causes: groups of findings that probably result from the same mistake. The findings of a group break the same requirement, and their
+//! observations differ only in insignificant numbers and names.
 
 use pmi_scenario::ids;
 use std::cmp::Reverse;
@@ -10,7 +10,7 @@ use crate::evidence;
 use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
 use crate::{Finding, ObservationKind, Severity};
 
-/// Prefixes of numbers that distinguish mistakes. All other numbers are ranks, process numbers, line numbers or values
+/// Prefixes of the numbers that distinguish one mistake from another. All other numbers are ranks, process numbers, line numbers or values
 /// from the harness's input.
 const SIGNIFICANT_NUMBER_PREFIXES: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
@@ -156,8 +156,8 @@ pub fn key(finding: &Finding) -> String {
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
-/// Merges each crash at an unknown location with the crashes of the same process, by the same signal, at a known
-/// location. Does so only if there is exactly one such location.
+/// Merges each crash at an unknown location into the crashes of the same process, with the same signal, at a known location. Does nothing
+/// unless there is exactly one such location.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     let same =
         |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
@@ -182,7 +182,7 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     }
 }
 
-/// Minimum number of findings of a cause that absorbs rarer causes.
+/// Minimum number of findings that a cause must have to absorb rarer causes.
 const MIN_GENERAL_SCENARIOS: usize = 5;
 /// Minimum ratio of the findings of a cause to the findings of a rarer cause that it absorbs.
 const MIN_GENERAL_RATIO: usize = 5;
@@ -243,8 +243,8 @@ fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     all.retain(|cause| !cause.findings.is_empty());
 }
 
-/// Groups the findings of all results by cause. Causes are sorted: those without a deviation come first, then more severe causes, then
-/// causes that valid input reaches.
+/// Groups the findings of all results by cause. Causes without a deviation precede those with one. Within each group, causes are sorted by
+/// severity. Among equally severe causes, flaky causes are last, and causes that valid input reaches are first.
 pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     let mut all: Vec<CommonCause<'_>> = Vec::new();
     let mut places = HashMap::new();

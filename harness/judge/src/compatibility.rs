@@ -15,7 +15,7 @@ use crate::connections::{CompletedMessage, Connections, decode};
 use crate::crash::SignalCause;
 use crate::event::{Event, EventKind, Exit};
 
-/// Names of the fields of a message, without numbered fields.
+/// The field names of a message, except for numbered fields.
 type FieldNames = BTreeSet<String>;
 
 /// The field of fullinit that a client can send only if its environment contains the id of its job.
@@ -53,7 +53,7 @@ struct CommandExchanges {
     responses: BTreeMap<ResponseForm, OutcomeCounts>,
 }
 
-/// The observations of one side (a client or a server), collected from its logs.
+/// Observations about one side (a client or a server), collected from its logs.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     commands: BTreeMap<(Dialect, String), CommandExchanges>,
@@ -67,7 +67,7 @@ struct UnansweredRequest {
     dialect: Dialect,
     command: String,
     fields: FieldNames,
-    /// The version that the request offers, if it is an init.
+    /// The version that the request offers, if the request is an init.
     offer: Option<String>,
     /// True if the environment of the process contained the id of its job, so that the process could send the id.
     has_job_id: bool,
@@ -76,9 +76,9 @@ struct UnansweredRequest {
 #[derive(Default)]
 struct ObservedConnection {
     pending: VecDeque<UnansweredRequest>,
-    /// The last response, until the log shows whether the client continued after it.
+    /// The last response, kept until the log shows whether the client continued after it.
     read: Option<((Dialect, String), ResponseForm)>,
-    /// True while the lines of a spawn request are incomplete.
+    /// True while a spawn request is incomplete.
     in_block: bool,
     /// True if the environment of the process contains PMI_JOBID.
     has_job_id: bool,
@@ -387,7 +387,7 @@ fn list_fields(fields: &FieldNames) -> String {
     }
 }
 
-/// Returns the fields that are in all of these sets, or `None` if there are no sets.
+/// Returns the fields that all sets contain, or `None` if there are no sets.
 fn common_fields<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<FieldNames> {
     sets.fold(None, |all: Option<FieldNames>, set| {
         Some(all.map_or_else(|| set.clone(), |all| all.intersection(set).cloned().collect()))

@@ -1,4 +1,4 @@
-//! Splits the bytes of all connections into messages and decodes these, once for all readers of the events.
+//! Splits the bytes of all connections into messages and decodes the messages, once for all readers of the events.
 
 use pmi_wire::{Arrival, Connection, Decoded, Direction, Framing, FramingError, Proc};
 
@@ -27,7 +27,7 @@ impl Connections {
         self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)
     }
 
-    /// Reads all events. Calls `reader` for each message, with the event that completes the message and with the process.
+    /// Reads all events. For each message, calls `reader` with the event that completes the message and with the process.
     pub fn read_all<'e>(
         &mut self,
         events: impl IntoIterator<Item = &'e Event>,
@@ -50,12 +50,12 @@ impl Connections {
         self.0.iter()
     }
 
-    /// Returns the framing of a connection; this is lines until another framing is negotiated.
+    /// Returns the framing of a connection: lines, until a different framing is negotiated.
     pub(crate) fn framing(&self, p: Proc) -> Framing {
         self.get(p).map(Connection::framing).unwrap_or_default()
     }
 
-    /// Returns the bytes of an incomplete message.
+    /// Returns the bytes of a connection's incomplete message in this direction; empty if there is no such message.
     pub fn partial(&self, p: Proc, direction: Direction) -> &[u8] {
         self.get(p).map_or(&[], |connection| connection.partial(direction))
     }

@@ -26,13 +26,13 @@ pub struct ReceivedMessage {
 }
 
 impl ReceivedMessage {
-    /// Decodes the text as a message of this direction.
+    /// Decodes the text as a message that was sent in this direction.
     pub fn decode(&self, direction: Direction) -> Decoded<'_> {
         Decoded::new(direction, self.framing, &self.text)
     }
 }
 
-/// A connection, and the process that holds it.
+/// A process and its connection.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessConnection {
     pub(crate) lines: VecDeque<ReceivedMessage>,
@@ -105,7 +105,7 @@ impl ReportedSizes {
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     connections: BTreeMap<Proc, ProcessConnection>,
-    /// The size of each process group, by the number of the group.
+    /// The size of each process group, by group number.
     sizes: BTreeMap<u32, u32>,
     reported_sizes: BTreeMap<u32, ReportedSizes>,
     /// Number of requested groups.

@@ -79,7 +79,7 @@ const UNCAUGHT_PREFIXES: [&str; 5] = [
     "Unhandled exception",
 ];
 
-/// Parts of the error messages that a program prints after its peer has closed the connection.
+/// Substrings of the error messages that a program prints after its peer has closed the connection.
 const PEER_GONE_MESSAGES: [&str; 4] = ["BrokenPipe", "Broken pipe", "ConnectionReset", "Connection reset"];
 
 /// The exit of a server that exited on its own before it sent a response.
@@ -102,7 +102,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
         EventKind::JobExited { exit: exit @ Exit::Code(1..) } => Some(Some((event.seq, exit))),
         _ => None,
     })??;
-    // The scenario ends as soon as it is certain that no response will come, so a later exit of the server is a consequence of the
+    // The scenario ends as soon as it is certain that no response will arrive, so a later exit of the server is a consequence of the
     // scenario's end.
     if is_silent && seq > missing {
         return None;
@@ -151,7 +151,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
     Some(OwnEnd { seq, text, is_exception: exception.is_some() })
 }
 
-/// Returns the number of the event and the line on stderr that it reports, if it reports one.
+/// Returns the number of an event and the stderr line that the event reports, if it reports one.
 fn stderr_line(event: &Event) -> Option<(u64, String)> {
     match &event.kind {
         EventKind::Output { stderr: true, line, .. } => {
@@ -161,7 +161,7 @@ fn stderr_line(event: &Event) -> Option<(u64, String)> {
     }
 }
 
-/// Selects the backtraces that may belong to a crash.
+/// A filter for the backtraces that may belong to a crash.
 #[derive(Debug, Clone, Copy)]
 pub enum CrashedProcess<'a> {
     /// Backtraces of the server process with this name.
@@ -177,7 +177,7 @@ impl<'a> CrashedProcess<'a> {
     }
 }
 
-/// Returns the backtrace of a crash by `signal`, if a debugger was attached.
+/// Returns the backtrace of a crash caused by `signal`, if a debugger was attached.
 pub fn crash_backtrace<'e>(
     events: &'e [Event],
     of: CrashedProcess<'_>,
@@ -193,7 +193,7 @@ pub fn crash_backtrace<'e>(
     })
 }
 
-/// Returns the reason why a debugger failed to examine the crash, if one was tried.
+/// Returns the reason why no debugger could examine the crash, if an attempt was made.
 pub fn untraced_reason(events: &[Event]) -> Option<&str> {
     events.iter().find_map(|event| match &event.kind {
         EventKind::Untraced { why } => Some(why.as_str()),

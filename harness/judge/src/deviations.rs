@@ -239,7 +239,7 @@ impl Deviations {
         entries.map(|(index, _)| index).collect()
     }
 
-    /// Marks the findings that are deviations.
+    /// Marks the findings that are covered by deviations.
     pub fn mark(&self, scenario: &str, findings: &mut [JudgedFinding]) {
         for judged in findings {
             if let Some(entry) = self.find_covering(scenario, &judged.finding) {
@@ -292,7 +292,7 @@ impl Deviations {
     }
 }
 
-/// Returns the implementations with a recorded deviation from a requirement, with the reasons.
+/// Returns the implementations that have a recorded deviation from a requirement, each with the reason.
 pub fn recorded_deviations(requirement: &str) -> Vec<(String, String)> {
     let files =
         golden::folders().filter_map(|folder| golden::file(&Path::new(folder).join("deviations.toml")));
@@ -421,9 +421,8 @@ pub fn draft(
     text
 }
 
-/// Returns whether a deviation that is absent from the findings of this result no longer occurs. A scenario that was
-/// not judged does not show this. Neither does a scenario that ended before its last step, because another deviation
-/// may have ended it.
+/// Returns whether the absence of a deviation from this result shows that the deviation no longer occurs. This is not the case if the
+/// scenario was not judged, or if it ended before its last step, because another deviation may have ended it.
 fn shows_absence(result: &ScenarioResult) -> bool {
     result.unreached == 0 && !matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable)
 }

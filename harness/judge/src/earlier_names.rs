@@ -1,5 +1,5 @@
 //! Names that earlier jobs of a server have published. MPI leaves the scope of a name to the implementation, and RFC 13 does not define it.
-//! So a job may or may not find the name of an earlier job.
+//! A job may therefore find the name of an earlier job, but need not.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::finding::Finding;
 use crate::monitor::NameRequest;
 
-/// Maximum number of names that are stored. Once this number is reached, a lookup of any name may succeed.
+/// Maximum number of names that are stored. After this number is reached, a lookup of any name may succeed.
 const MAX_NAMES: usize = 100_000;
 
 /// Names that earlier jobs may have left published. Each value counts the publish requests without a matching
@@ -32,7 +32,7 @@ struct NameExchange {
 
 impl EarlierNames {
     /// Stores the names that a job may have left published. A refused publish counts as well, because Hydra's name server stores its port,
-    /// and returns this port once the previous port is withdrawn.
+    /// and returns this port after the previous port is withdrawn.
     pub fn record(&mut self, events: &[Event]) {
         let (answered, open) = exchanges(events);
         let answered = answered.into_iter().map(|one| (one.request, one.succeeds));
@@ -54,8 +54,8 @@ impl EarlierNames {
         }
     }
 
-    /// Returns the findings, except those about a lookup that may have found a name from an earlier job. If the job itself has published
-    /// the name, the finding is kept.
+    /// Returns the findings, except those about a lookup that may have found a name from an earlier job. A finding is kept if the job
+    /// itself has published the name.
     pub fn without_excused(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
         if self.0.is_empty() || findings.is_empty() {
             return findings.to_vec();

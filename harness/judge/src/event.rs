@@ -453,7 +453,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Returns the bytes that the client or the server of a process wrote, with the direction.
+    /// Returns the bytes that a client or its server wrote, with the client and the direction.
     pub fn message_bytes(&self) -> Option<(Proc, Direction, &[u8])> {
         match self {
             Self::ToServer { proc, bytes } => Some((*proc, Direction::ToServer, &bytes.0)),
@@ -473,7 +473,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the bytes that [`EventKind::bytes`] returns, mutably.
+    /// Returns a mutable reference to the bytes that [`EventKind::bytes`] returns.
     pub fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
         match self {
             Self::FromServer { bytes, .. }
@@ -648,7 +648,7 @@ pub enum Difference {
 /// The values that a process received, each with the name of its field.
 pub type ReceivedValues = BTreeSet<(Vec<u8>, Vec<u8>)>;
 
-/// The field of the universe size, which a server need not send.
+/// The name of the field for the universe size, which a server need not send.
 const UNIVERSE_SIZE: &[u8] = b"size";
 
 /// Returns whether two lines differ only in received values that they print. A process that received no universe size

@@ -15,7 +15,8 @@ use crate::{Finding, PartyKind};
 /// Maximum number of findings per result that are explained.
 pub(crate) const MAX_EXPLAINED_FINDINGS: usize = 10;
 
-/// Maximum number of events per message. It also limits the number of processes whose last request may have caused a crash.
+/// Maximum number of events per message. It also limits the number of processes whose last request is considered a possible cause of a
+/// crash.
 const MAX_EVENTS_PER_MESSAGE: usize = 20;
 
 /// Prefixes of requests that start processes. A spawn request may cause a crash later and in other processes, so it counts as a possible
@@ -147,8 +148,8 @@ fn client_left(event: &Event) -> bool {
     )
 }
 
-/// Returns true if the server closed a connection at event `loss` before any client left, so the server did not react
-/// to a client that left.
+/// Returns true if the server closed a connection at event `loss` before any client left, so the server cannot have reacted to a client
+/// that left.
 pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
     let closes = find_event(events, loss).is_some_and(|event| {
         matches!(event.kind, EventKind::ClosedByServer { .. } | EventKind::Ended { ours: false, .. })
@@ -229,8 +230,8 @@ pub(crate) fn extract_explained(findings: &mut Vec<JudgedFinding>) -> Vec<Judged
     findings.extract_if(.., is_explained).collect()
 }
 
-/// Returns the events that explain the first findings, up to `MAX_EXPLAINED_FINDINGS`: the events that show them, and the requests before
-/// them.
+/// Returns the numbers of the events that explain the first `MAX_EXPLAINED_FINDINGS` findings: the events that show the findings, and the
+/// requests before these events.
 pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event]) -> BTreeSet<u64> {
     let mut kept = BTreeSet::new();
     for finding in findings.take(MAX_EXPLAINED_FINDINGS) {
@@ -247,7 +248,7 @@ pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event
     kept
 }
 
-/// Returns the last message of a process up to this event, and the message from the other side before it.
+/// Returns the last message of a process up to event `seq`, and the message from the other side before it.
 fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let messages = events.iter().rev().filter(|event| event.seq <= seq);
     let of_process =
@@ -261,8 +262,7 @@ fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     within.take(MAX_EVENTS_PER_MESSAGE).map(|(seq, _)| seq).collect()
 }
 
-/// Returns the messages up to this event that the scenario sent to a process in place of correct answers, each with the
-/// request before it.
+/// Returns the messages up to event `seq` that the scenario sent to a process in place of correct answers, each with the request before it.
 fn scripted_answers(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let events = &events[..events.partition_point(|event| event.seq <= seq)];
     let mut kept = Vec::new();

@@ -272,7 +272,7 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// Returns an error if a name has no value here, or an expression cannot be evaluated.
+    /// Returns an error if a name has no value in `scope`, or an expression cannot be evaluated.
     pub fn new(scope: &Scope, line: &Template) -> Result<Self, ScenarioError> {
         let mut shown = line.to_string();
         for piece in &line.pieces {
@@ -363,7 +363,7 @@ impl Matcher {
     ///
     /// # Errors
     ///
-    /// Returns an error if a name has no value here, or an expression cannot be evaluated.
+    /// Returns an error if a name has no value in `scope`, or an expression cannot be evaluated.
     pub fn new(scope: &Scope, value: &Template) -> Result<Self, ScenarioError> {
         Ok(match value.pieces.as_slice() {
             [Piece::Typed(ValueType::Absent)] => Self::Absent,

@@ -1,4 +1,4 @@
-//! Findings: violations of requirements, each at a place in a transcript.
+//! Findings: violations of requirements, each with its position in a transcript.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub enum PartyKind {
     Library,
 }
 
-/// The prefix of the text that describes the launcher's end in an observation.
+/// The text that introduces the launcher's exit in an observation.
 const LAUNCHER_END: &str = "; the launcher, ";
 
 /// A requirement broken at a place in a transcript.
@@ -81,8 +81,8 @@ impl Finding {
         }
     }
 
-    /// Returns whether the finding depends on timing, and so may be absent from another run. Crashes, hangs, missing responses and the exit
-    /// status of a job depend on timing. The content of a response does not.
+    /// Returns whether the finding depends on timing and may therefore be absent from another run. Crashes, hangs, missing responses and
+    /// the exit status of a job depend on timing. The content of a response does not.
     pub fn depends_on_timing(&self) -> bool {
         let is_status = self.party == PartyKind::Server && self.seen.starts_with("exit status ");
         [NO_CRASH, NO_HANG, INDEPENDENT_JOBS].contains(&self.requirement.as_str())
@@ -95,7 +95,7 @@ impl Finding {
         self.seen.split(LAUNCHER_END).next().unwrap_or_default()
     }
 
-    /// Adds the end of the launcher to the observed behaviour.
+    /// Appends the launcher's exit to the observed behaviour.
     pub(crate) fn add_launcher_end(&mut self, text: &str) {
         self.seen += &format!("; {text}");
     }

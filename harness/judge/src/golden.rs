@@ -1,5 +1,5 @@
-//! Recorded knowledge about implementations, from the directory `golden`. The folder of an implementation contains its deviations and, for
-//! a process manager, the profile that starts it.
+//! Recorded knowledge about implementations, from the directory `golden`. The subdirectory of an implementation contains its deviations
+//! and, for a process manager, the profile that starts it.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use include_dir::{Dir, include_dir};
 
 static GOLDEN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/golden");
 
-/// Returns the names of the folders, sorted.
+/// Returns the names of the subdirectories of `golden`, sorted.
 pub fn folders() -> impl Iterator<Item = &'static str> {
     let mut names: Vec<&str> = GOLDEN.dirs().filter_map(|dir| dir.path().to_str()).collect();
     names.sort_unstable();
     names.into_iter()
 }
 
-/// Returns the text of a file; the path is relative to `golden`.
+/// Returns the text of a file. The path is relative to `golden`.
 pub fn file(path: &Path) -> Option<&'static str> {
     GOLDEN.get_file(path)?.contents_utf8()
 }

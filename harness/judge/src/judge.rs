@@ -59,7 +59,7 @@ pub struct ScenarioOutcome {
     pub findings: Vec<Finding>,
     /// The party under test.
     pub party: PartyKind,
-    /// True if a required response never came.
+    /// True if a required response never arrived.
     pub hung: bool,
     /// True if the implementation started no process, opened no connection or sent no answer, so it may not speak PMI at all.
     pub unresponsive: bool,
@@ -95,7 +95,7 @@ pub struct Judge {
     expectation: Option<Expectation>,
     expectation_state: ExpectationState,
     captures: Captures,
-    /// The proof that no more data will come, and the time that the runner waited.
+    /// The proof that no more data will arrive, and the time that the runner waited.
     silence: Option<(SilenceProof, Duration)>,
     /// The processes whose requests the server had not read when the silence was reported.
     not_read: BTreeSet<Proc>,
@@ -259,7 +259,7 @@ impl Judge {
         std::mem::take(&mut self.captures)
     }
 
-    /// Returns whether the scenario should end early: it was abandoned, or there are far too many findings or processes.
+    /// Returns whether the scenario should end early, because it was abandoned or because there are far too many findings or processes.
     pub fn should_end_early(&self) -> bool {
         let abandoned = self.unjudged.is_some() || self.scenario_error.is_some();
         let findings =
@@ -286,7 +286,7 @@ impl Judge {
         &self.library
     }
 
-    /// Returns and removes the library's new requests to which the scenario does not contain a response.
+    /// Returns and removes the library's new requests for which the scenario contains no response.
     pub fn take_unscripted(&mut self) -> Vec<(Proc, library::LibraryRequest)> {
         self.library.take_unscripted()
     }
@@ -301,7 +301,7 @@ impl Judge {
         self.conversation.job
     }
 
-    /// Returns whether a required response never came.
+    /// Returns whether a required response never arrived.
     pub fn is_hung(&self) -> bool {
         self.hung
     }
@@ -326,7 +326,7 @@ impl Judge {
         self.conversation.find(p)?.env.get("PMI_JOBID").map(|id| id.as_bytes())
     }
 
-    /// Returns whether the remaining steps of a process are skipped: because its spawn was refused, or because its connection ended as a
+    /// Returns whether the remaining steps of a process are skipped, because its spawn was refused or because its connection ended as a
     /// step allowed.
     pub fn is_over(&self, p: Proc) -> bool {
         self.is_refused(p.group)
@@ -372,7 +372,7 @@ impl Judge {
         self.conversation.find(proxy).map_or(&[], |link| &link.consumed)
     }
 
-    /// Returns the kind of event that the last expectation waits for; `None` if it is met or broken.
+    /// Returns the kind of event that the last expectation waits for; `None` if that expectation is already met or broken.
     pub fn wait_reason(&self) -> Option<WaitReason> {
         let expectation =
             self.expectation.as_ref().filter(|_| self.expectation_state == ExpectationState::Pending)?;
@@ -404,7 +404,8 @@ impl Judge {
         if flaws.is_empty() { run } else { PlainRun::Flawed(flaws) }
     }
 
-    /// Returns the findings against a program: those of the monitor, and those of [`ProgramState::check`], which get the number `seq`.
+    /// Returns the findings against a program: those of the monitor, and those of [`ProgramState::check`], which are assigned to event
+    /// `seq`.
     fn program_findings(&self, seq: u64) -> Vec<Finding> {
         let watched =
             self.monitor_findings.iter().filter(|f| f.party == PartyKind::Client && !self.program.excuses(f));
@@ -489,7 +490,7 @@ impl Judge {
 
     // ----- expectations ---------------------------------------------------------------------------------------------
 
-    /// Checks whether an expectation is met or broken by now. `unanswered` is true if the current event states that no response will come.
+    /// Checks whether an expectation has been met or broken. `unanswered` is true if the current event states that no response will arrive.
     fn check(&mut self, expectation: &Expectation, unanswered: bool) {
         let Some(p) = expectation.proc else { return self.check_job(expectation) };
         if self.party == PartyKind::Library {
@@ -790,7 +791,7 @@ impl Judge {
         }
     }
 
-    /// Drops the monitor's findings against an outcome that the scenario accepts. The scenario was written for this request, so its verdict
+    /// Drops the monitor's findings about an outcome that the scenario accepts. The scenario was written for this request, so its verdict
     /// on a closed connection, on silence and on a refusal takes precedence.
     fn accept_outcome(&mut self, p: Proc, outcome: &ExpectationKind, seq: u64) {
         let party = self.party;
@@ -830,7 +831,7 @@ impl Judge {
         }
     }
 
-    /// Reports a missing message, unless the message may still come or a different finding explains why it is missing.
+    /// Reports a missing message, unless the message may still arrive or a different finding explains why it is missing.
     fn report_missing_message(
         &mut self,
         p: Proc,
@@ -877,14 +878,14 @@ impl Judge {
         self.report_broken(p, cites, expected, self.describe_silence(proof, waited));
     }
 
-    /// Returns the requirement that a silence breaks: the requirement about reading if the server has not read a
-    /// request, the requirement about split writes if a request came in several writes, otherwise `cites`.
+    /// Returns the requirement that a silence breaks: the requirement about reading if the server has not read a request, the requirement
+    /// about split writes if a request was sent in several writes, otherwise `cites`.
     fn silence_requirement<'a>(&self, p: Option<Proc>, cites: &'a str) -> &'a str {
         let in_pieces = p.map_or(cites, |p| self.monitor.line_in_pieces_or(p, cites));
         self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)
     }
 
-    /// Returns the incomplete message of a connection, if a step waits for that connection and no more data will come.
+    /// Returns the incomplete message of a connection, if a step waits for that connection and no more data will arrive.
     fn incomplete_message(&self, p: Proc, expected: &ExpectationKind) -> Option<IncompleteMessage> {
         let (proof, waited) = self.silence?;
         let waits = matches!(
@@ -988,7 +989,7 @@ enum StepInput {
     Line(ReceivedMessage),
     End,
     Silence(SilenceProof, Duration),
-    /// No message has come yet.
+    /// No message has arrived yet.
     Open,
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::observation::PRINTABLE_LIMIT;
 
-/// The pseudo rank of pairs that come from the process group's spawn request.
+/// The pseudo-rank of pairs from the process group's spawn request.
 pub(crate) const PREPUT: u32 = u32::MAX;
 
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ impl Kvs {
         self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.rank)))
     }
 
-    /// Records that the server has refused a put. Its value must not be seen, unless another put has the same value.
+    /// Records that the server has refused a put. The put's value must not be returned by a get, unless another put has the same value.
     pub(crate) fn record_refusal(&mut self, key: &[u8], value: &[u8], by: u32) {
         let open = self.find_unacknowledged(key, value, by);
         if let Some(puts) = self.puts.get_mut(key) {

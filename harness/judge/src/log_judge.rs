@@ -1,4 +1,4 @@
-//! Judges a stored log again, from its events alone.
+//! Judges a stored log again, based only on its events.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::session::SessionJudge;
 use crate::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
 use crate::{Judge, PartyKind, result};
 
-/// Judges a log while the log is being read. Recorded sessions can be long, so their events are not kept.
+/// An incremental judge of a log. Recorded sessions can be long, so their events are not kept.
 pub struct LogJudge<'a> {
     /// The party under test; `None` for a recorded session.
     party: Option<PartyKind>,
@@ -54,7 +54,7 @@ impl<'a> LogJudge<'a> {
     }
 }
 
-/// Returns the entry of a scenario, and inserts a default entry if there is none. Copies the name only for a new entry.
+/// Returns the entry of a scenario, after inserting a default entry if there is none. Copies the name only for a new entry.
 fn of<'m, T: Default>(all: &'m mut BTreeMap<String, T>, scenario: &str) -> &'m mut T {
     if !all.contains_key(scenario) {
         all.insert(scenario.to_owned(), T::default());

@@ -1,4 +1,4 @@
-//! The observation of a finding: text for users, and a kind for programs.
+//! The observation in a finding: text for users, and a kind for programs.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Judges the processes of a program under test once all of them have ended.
+//! Judges the processes of a program under test after all of them have ended.
 
 use pmi_scenario::ids;
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ use crate::offer::has_connection;
 use crate::unjudged::UnjudgedReason;
 use crate::{Finding, PartyKind};
 
-/// The requirement that a process breaks if it dies of a signal that it sent itself, or that a closed connection caused.
+/// The requirement that a process breaks if it dies of a signal that it sent to itself, or that a closed connection caused.
 pub(crate) const CLIENT_EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 
 /// The requirement that a process breaks if it runs as a singleton: it never uses its connection, and exits with status 0.
@@ -38,7 +38,7 @@ const USE_OF_RECEIVED_LIMITS: [&str; 3] =
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_PUT_LENGTH, ids::RFC13_GET_KEY_LENGTH];
 
 /// The requirement that a process breaks if it sends a request before the previous one is answered. The violation is excused if the server
-/// sent an unsolicited response, which the process may have taken for the missing one.
+/// sent an unsolicited response, which the process may have mistaken for the missing one.
 const LOCK_STEP_RULE: &str = ids::RFC13_WIRE_LOCK_STEP;
 
 /// The requirements that a process breaks if it sends the malformed name that it received.
@@ -114,7 +114,7 @@ struct ProcessState {
     wrong_rank: Option<i64>,
     /// The first key in a PMI-2 request that the draft does not allow.
     odd_key: Option<Vec<u8>>,
-    /// The operation of the process's last request; `None` once the server has sent a message.
+    /// The operation of the process's last request; `None` after the server has sent a message.
     pending_operation: Option<Operation>,
     /// The server's answer to the last request, if it is a protocol error instead of a response.
     wrong_answer: Option<String>,
@@ -223,7 +223,7 @@ impl ProcessState {
         }
     }
 
-    /// Stores a response if the process cannot use it and the scenario scripts it. Removes the stored response once the same request
+    /// Stores a response if the process cannot use it and the scenario scripts it. Removes the stored response when the same request
     /// succeeds.
     fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary, is_requested: bool) {
         use Operation::{Abort, Appnum, Get, Init, Kvsname, Maxes, Universe};
@@ -294,8 +294,8 @@ impl ProcessState {
         }
     }
 
-    /// Returns these violations: a rank that differs from PMI_RANK, and a key that the draft of PMI-2 does not allow. Each item consists of
-    /// the requirement, the maximum severity, the expected behaviour and the observed behaviour.
+    /// Returns the violations in the process's requests: a rank that differs from PMI_RANK, and a key that the draft of PMI-2 does not
+    /// allow. Each violation consists of the requirement, the maximum severity, the expected behaviour and the observed behaviour.
     fn odd_requests(&self) -> Vec<(&'static str, Option<Severity>, String, String)> {
         let note = Some(Severity::Note);
         let rank = self.wrong_rank.zip(self.rank).map(|(sent, rank)| {
@@ -364,7 +364,7 @@ pub(crate) struct ProgramState {
     /// The processes that caused the server to abort a process group, with the reasons.
     aborts: Vec<(Proc, String)>,
     plain: Option<PlainRun>,
-    /// The request that the scenario is about: the first one whose response it scripts.
+    /// The request that the scenario is about: the first one for which the scenario scripts the response.
     request: Option<String>,
     has_written: bool,
     puts: BTreeMap<GroupKey, FirstPut>,
@@ -723,7 +723,7 @@ impl ProgramState {
     }
 
     /// Returns the expected and the actual end of a process that succeeded although the response to one of its requests was unusable. A get
-    /// counts only if a process has put its key.
+    /// counts only if a process has put the requested key.
     fn ignored_response(&self, p: Proc, process: &ProcessState) -> Option<(String, String)> {
         let ignored = process.unusable.as_ref().filter(|_| process.ended_well())?;
         if ignored.operation == Operation::Get {

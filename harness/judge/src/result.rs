@@ -21,11 +21,11 @@ use crate::verdict::{
 };
 use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_reached_by_valid_input};
 
-/// Number of the last events that the result of a failed scenario contains, not counting output.
+/// Number of final events in the result of a failed scenario, not counting output.
 const LAST_EVENTS: usize = 40;
 
-/// Maximum number of output lines that a result contains from the beginning of the output, and from its end. These lines do not displace
-/// other events.
+/// Maximum number of output lines in a result, both from the beginning and from the end of the output. These lines do not displace other
+/// events.
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.
@@ -386,7 +386,7 @@ fn describe_crash_location(trace: Option<&Backtrace>) -> String {
     format!(" (in {place}{line})")
 }
 
-/// Marks the findings that valid input alone has caused.
+/// Marks the failures that only valid input led to.
 fn mark_valid_input(findings: &mut [JudgedFinding], events: &[Event], under_test: PartyKind) {
     let failures = findings.iter_mut().filter(|judged| judged.severity == Severity::Fail);
     for JudgedFinding { finding, valid_input, .. } in failures.take(MAX_EXPLAINED_FINDINGS) {
@@ -519,7 +519,7 @@ pub fn run_end(results: &[ScenarioResult], deviations: &Deviations, facts: RunFa
     end_at(end, results, facts.strict)
 }
 
-/// Returns the number of scenarios per verdict, without those that deviations cover.
+/// Returns the number of scenarios per verdict, not counting scenarios that deviations cover.
 pub fn counts(results: &[ScenarioResult]) -> BTreeMap<Verdict, usize> {
     let mut counts = BTreeMap::new();
     for result in results.iter().filter(|result| !result.is_known()) {

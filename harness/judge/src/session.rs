@@ -1,4 +1,4 @@
-//! The judge of a recorded session. A session has no expectations, so the monitor alone judges both sides.
+//! The judge of a recorded session. A session has no expectations, so only the monitor judges the two sides.
 //!
 //! The judge also decides why a connection ended without finalize: the program left, it was killed, or it could not continue after a
 //! response.

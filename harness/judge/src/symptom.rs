@@ -28,7 +28,7 @@ pub fn matches(symptom: &str, finding: &Finding) -> bool {
     same_signal && same_function && finding.seen.contains(recorded.before)
 }
 
-/// Returns the longest part that the symptoms of all findings have in common, if this part is long enough to identify the findings.
+/// Returns the longest text that the symptoms of all findings have in common, if this text is long enough to identify the findings.
 pub fn common_symptom<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<String> {
     let mut all: Vec<String> = findings.into_iter().map(of).collect();
     all.sort_unstable();

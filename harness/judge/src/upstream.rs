@@ -23,7 +23,7 @@ use pmi_wire::Proc;
 /// Maximum number of findings that are kept until the next call of [`UpstreamMonitor::take_findings`].
 const FINDINGS_LIMIT: usize = 100;
 
-/// Maximum number of requests that are remembered.
+/// Maximum number of requests that are stored.
 const MAX_FORWARDED_REQUESTS: usize = 100_000;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct UpstreamClient {
     breaks_lock_step: bool,
     /// True if the process has sent lines that the proxy may parse differently from this monitor.
     has_unparsable_lines: bool,
-    /// The state of the PMI-2 messages, once PMI-2 is negotiated.
+    /// The state of the PMI-2 messages; `None` until PMI-2 is negotiated.
     frames: Option<PendingFrames>,
 }
 
@@ -74,8 +74,8 @@ struct ProxyState {
     barriers: u64,
     /// Keys of the pairs that the proxy has forwarded.
     forwarded_keys: HashSet<Vec<u8>>,
-    /// Number of forwarded pairs whose keys no process has put. The same number of missing puts count as changed by the
-    /// proxy, not as lost.
+    /// Number of forwarded pairs whose keys no process has put. An equal number of missing puts is treated as changed by the proxy, not as
+    /// lost.
     unknown_pairs: usize,
     /// For each request that several processes have sent in identical form, the number of times that the proxy may still forward it.
     identical_requests: HashMap<Vec<u8>, usize>,
@@ -85,7 +85,7 @@ struct ProxyState {
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamMonitor {
     nodes: u32,
-    /// The size of each process group, by the number of the group.
+    /// The size of each process group, by group number.
     sizes: BTreeMap<u32, u32>,
     /// True if a proxy has confused processes. The origin of the proxy's requests is then unknown. [`Monitor`](crate::Monitor) reports the
     /// confusion.
@@ -483,7 +483,7 @@ fn is_doubled(body: &[u8]) -> bool {
     body.windows(2).any(|two| two == b";;")
 }
 
-/// Decodes a body. Returns `None` if a semicolon in it is doubled, or if it contains no tuples.
+/// Decodes a body. Returns `None` if the body contains a doubled semicolon, or contains no tuples.
 fn plain(direction: Direction, body: &[u8]) -> Option<Decoded<'_>> {
     let message = Decoded::new(direction, Framing::Frames, body);
     (message.has_tuples() && !is_doubled(body)).then_some(message)
@@ -598,7 +598,7 @@ impl UpstreamMonitor {
     }
 }
 
-/// Returns whether a body has semicolons in its values or bytes that are not printable.
+/// Returns whether a body has a semicolon in a value, or contains bytes that are not printable.
 fn is_of_draft(body: &[u8]) -> bool {
     is_doubled(body) || body.iter().any(|b| !(b' '..=b'~').contains(b))
 }

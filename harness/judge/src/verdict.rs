@@ -47,7 +47,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// All verdicts, in the order of reports.
+    /// All verdicts, in the order in which reports list them.
     pub const ALL: [Self; 9] = [
         Self::Pass,
         Self::Note,
@@ -362,7 +362,7 @@ pub struct StaleDeviation {
 }
 
 impl fmt::Display for StaleDeviation {
-    /// Formats the deviation as in `d.toml:3: rfc13.get.value is no longer broken in kvs/own-key; delete the entry`.
+    /// Formats the deviation, for example as `d.toml:3: rfc13.get.value is no longer broken in kvs/own-key; delete the entry`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.requirement)?;
         write!(f, " is no longer broken in {};", self.kept.join(", "))?;

@@ -26,7 +26,7 @@ use super::rewrite::Rewriter;
 use super::tap;
 use super::tap::notice::{Notice, RecorderMessage, Start};
 
-/// A fact about a process of the session. `B` is the type for the bytes of a message, or for their number.
+/// A fact about a process of the session. `B` represents the bytes of a message: either the bytes or their number.
 #[derive(Debug)]
 pub(crate) struct ProcessFact<B = Vec<u8>> {
     /// Time since the session began.
@@ -70,7 +70,7 @@ impl Batch {
         self.facts.len()
     }
 
-    /// Returns the processes that have started, according to the facts from position `first` on.
+    /// Returns the processes that have started, according to the facts from index `first`.
     pub(crate) fn started(&self, first: usize) -> impl Iterator<Item = i32> {
         let started = self.facts[first..].iter().filter(|fact| matches!(fact.kind, FactKind::Started(_)));
         started.map(|fact| fact.pid)
@@ -112,7 +112,7 @@ pub(crate) enum CarrierSource {
     Carried(u64, PumpSide),
 }
 
-/// A tap, and the connection whose messages are forwarded for it.
+/// A tap, and the connection whose messages the carrier forwards for the tap.
 struct TapConnection {
     control: Channel,
     /// The key of the tap's channel in the reactor; `None` after the tap has exited.
@@ -129,8 +129,9 @@ struct ObservedProcess {
     program: Option<Pid>,
     rewriter: Rewriter,
     spawned: u32,
-    /// True if the program's end was closed while the program was ending. The close is reported only together with the end of the program:
-    /// if the program is killed together with its tap, neither is reported, because the program has not closed the connection itself.
+    /// True if the program's end of the connection was closed while the program was exiting. The close is reported only together with the
+    /// exit of the program: if the program is killed together with its tap, neither is reported, because the program has not closed the
+    /// connection itself.
     closed_while_ending: bool,
     /// The exit of the program, until it is reported.
     ended: Option<Exit>,
@@ -138,8 +139,8 @@ struct ObservedProcess {
 }
 
 impl ObservedProcess {
-    /// Returns true if the program is ending or has ended, even if the tap has reaped the program and not reported this yet. Also returns
-    /// true while the program's process id is unknown, right after the tap has started.
+    /// Returns true if the program is ending or has ended, even if the tap has reaped the program but has not reported this yet. Also
+    /// returns true while the program's process id is unknown, right after the tap has started.
     fn is_ending(&self) -> bool {
         let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
         self.ended.is_some() || self.exit_reported || self.program.is_none_or(ends)
@@ -149,7 +150,7 @@ impl ObservedProcess {
 /// The carrier, which forwards the messages on all connections of a session and reports each message.
 pub(crate) struct Carrier {
     reactor: Reactor<CarrierSource>,
-    /// The listener for taps; `None` once the descriptors have run out. A tap that had not been accepted by then forwards its messages
+    /// The listener for taps; `None` after the descriptors have run out. A tap that had not been accepted by then forwards its messages
     /// without the recorder.
     listener: Option<UnixListener>,
     listens: ReactorKey,
@@ -269,7 +270,7 @@ impl Carrier {
         self.reactor.add(other, CarrierSource::Other, WatchMode::Read).map(drop)
     }
 
-    /// Waits at most `wait`, and forwards the available bytes. Returns whether another watched descriptor is ready.
+    /// Waits for at most `wait`, and forwards the available bytes. Returns whether another watched descriptor is ready.
     pub(crate) fn carry(&mut self, wait: Duration) -> bool {
         let mut other = false;
         // Events are handled even if a signal ended the wait.
@@ -305,7 +306,7 @@ impl Carrier {
         self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old_unread);
     }
 
-    /// Returns the processes that have started and not ended, and whose taps still run.
+    /// Returns the processes that have started but not ended, and whose taps are still running.
     pub(crate) fn running_processes(&self) -> Vec<i32> {
         let lives = |pid: &i32| Pid::from_raw(*pid).is_some_and(|pid| test_kill_process(pid).is_ok());
         let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.process.exit_reported);
@@ -403,7 +404,7 @@ impl Carrier {
         pump.into_iter().for_each(|pump| pump.close(&mut self.reactor));
     }
 
-    /// Releases a tap whose program has ended, after all messages were carried. Forgets a tap that has exited.
+    /// Releases a tap whose program has ended, after all messages have been forwarded. Forgets a tap that has exited.
     fn settle(&mut self, id: u64) {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         let is_gone = tap.key.is_none();
@@ -438,8 +439,8 @@ impl Carrier {
 }
 
 impl TapConnection {
-    /// Takes over the connection whose two descriptors came with the last message. Returns false if the descriptors did not arrive, because
-    /// the limit on descriptors was reached, or if the pump cannot be created.
+    /// Takes over the connection whose two descriptors were sent with the last message. Returns false if the descriptors did not arrive,
+    /// because the limit on descriptors was reached, or if the pump cannot be created.
     fn take_over(&mut self, id: u64, reactor: &mut Reactor<CarrierSource>) -> bool {
         let (Some(client), Some(server)) = (self.control.take_descriptor(), self.control.take_descriptor())
         else {

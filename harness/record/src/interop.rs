@@ -109,7 +109,7 @@ fn split(command: &str) -> Result<Vec<String>, TemplateError> {
     }
 }
 
-/// The result of a program under a process manager.
+/// The result of running a program under a process manager.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InteropResult {
     /// The command of the program, as the user wrote it.
@@ -126,11 +126,11 @@ pub struct InteropResult {
     /// The negotiated versions of PMI.
     #[serde(default)]
     pub versions: Vec<String>,
-    /// The findings on both sides.
+    /// The findings against both sides.
     pub findings: Vec<JudgedFinding>,
-    /// Number of MUSTs that the process manager broke.
+    /// Number of MUST requirements that the process manager broke.
     pub by_manager: usize,
-    /// Number of MUSTs that the program broke.
+    /// Number of MUST requirements that the program broke.
     pub by_program: usize,
 }
 
@@ -168,7 +168,7 @@ pub struct InteropMatrix {
     pub programs: Vec<String>,
     /// The commands of the process managers, as the user wrote them.
     pub managers: Vec<String>,
-    /// The results, program by program, under each process manager. Incomplete if the run was interrupted.
+    /// The results: for each program, one result per process manager. Incomplete if the run was interrupted.
     pub cells: Vec<InteropResult>,
     /// True if the run was interrupted.
     pub interrupted: bool,
@@ -297,7 +297,7 @@ impl InteropMatrix {
         }
     }
 
-    /// Lists each broken requirement once, with the cells where it was broken.
+    /// Lists each broken requirement once, with the combinations in which it was broken.
     fn list_findings(&self, rows: &[&[InteropResult]], text: &mut String) {
         for (party, name) in [(PartyKind::Server, "process manager"), (PartyKind::Client, "program")] {
             let all = || {

@@ -6,15 +6,15 @@
 //! ```
 //!
 //! The tap ([`tap`]) is a small program, or `pmi-conform` under a different name, that is placed before the program in a command line. It
-//! starts the program, passes its connection to the recorder, forwards signals, and ends in the same way as the program. The recorder
-//! carries the bytes of all connections (`carrier`, `pump`), and reports each piece *before* forwarding it. Therefore a cause is recorded
-//! before its effect, and no `barrier_out` comes before the last `barrier_in`. If the recorder ends before the session, the taps forward
-//! the messages themselves.
+//! starts the program, passes the program's connection to the recorder, forwards signals, and ends in the same way as the program. The
+//! recorder carries the bytes of all connections (`carrier`, `pump`), and reports them *before* forwarding them. Therefore a cause is
+//! recorded before its effect, and no `barrier_out` is recorded before the last `barrier_in`. If the recorder ends before the session, the
+//! taps forward the messages themselves.
 //!
-//! The only change to the messages is the name of the program in a spawn request (`rewrite`), because spawned processes could not be
-//! observed otherwise. [`recording`] turns the facts into events and passes them to the judge, in a separate thread. [`script`] writes the
-//! events as a scenario for process managers, and [`recorded_responses`] writes them as a scenario for the program. [`session`] runs a
-//! session, [`result`] is its result, and [`interop`] runs programs under process managers.
+//! The recorder changes the messages in only one respect: it replaces the name of the program in a spawn request (`rewrite`), because
+//! spawned processes could not be observed otherwise. In a separate thread, [`recording`] turns the reports into events and passes them to
+//! the judge. [`script`] writes the events as a scenario for process managers, and [`recorded_responses`] writes them as a scenario for the
+//! program. [`session`] runs a session, [`result`] creates its result, and [`interop`] runs programs under process managers.
 
 mod carrier;
 pub mod interop;

@@ -1,5 +1,5 @@
-//! Identifies the process that connects to a tap's port: the tap's program, or another process on this machine. The tap gives the program
-//! its own port in place of the process manager's port.
+//! Identifies the process that connects to a tap's port: the tap's program, or another process on this machine. The tap passes its own port
+//! to the program, in place of the process manager's port.
 
 use std::fs;
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use pmi_process::observe::{procfs, tcp, tree};
 use pmi_wire::port::initack;
 use rustix::net::{RecvFlags, recv};
 
-/// Environment variable that contains the HOST:PORT to which a process without PMI_FD connects.
+/// Environment variable that contains the address (HOST:PORT) to which a process without PMI_FD connects.
 pub(crate) const PORT: &str = "PMI_PORT";
 
 /// The identity of the process at the other end of a connection.

@@ -71,7 +71,7 @@ pub(crate) enum PumpState {
     Open,
 }
 
-/// A pump, which carries bytes between two sides. Both sides are closed on drop.
+/// A pump that carries bytes between two sides. Both sides are closed on drop.
 pub(crate) struct Pump {
     client: PumpEnd,
     server: PumpEnd,

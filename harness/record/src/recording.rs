@@ -18,7 +18,7 @@ const MAX_KEPT_BYTES: usize = 64 << 20;
 /// Accounted size of an event in bytes, in addition to the bytes of its message.
 const EVENT_SIZE: usize = 128;
 
-/// First number for process groups that no recorded spawn request has started.
+/// Number of the first process group that no recorded spawn request has started.
 const FIRST_UNKNOWN_GROUP: u32 = 1_000_000;
 
 /// The recording of a session: its events so far, and its judge.
@@ -33,7 +33,7 @@ pub struct Recording {
     procs: HashMap<i32, Proc>,
     /// All processes. The value is true if the process has ended.
     processes: BTreeMap<Proc, bool>,
-    /// The process group of each folder of taps.
+    /// The process group of each tap folder.
     groups: HashMap<String, u32>,
     /// For each process with an incomplete spawn request, the folders of its taps.
     folders: HashMap<Proc, Vec<String>>,
@@ -201,7 +201,7 @@ impl Recording {
         }
     }
 
-    /// Handles a fact about a process whose initack may not have been answered completely. Once the response is complete, records the start
+    /// Handles a fact about a process whose initack may not have been answered completely. When the response is complete, records the start
     /// of the process. Returns the part of the fact that follows the response, if any.
     fn greeted(&mut self, pid: i32, fact: FactKind, context: &mut EventContext<'_>) -> Option<FactKind> {
         let Some(greeted) = self.identifying.get_mut(&pid) else { return Some(fact) };
@@ -382,8 +382,8 @@ mod tests {
         assert_eq!(blamed(&["0 C: cmd=abort", "1 closed", "1 killed 9", "0 closed", "0 killed 9"]), []);
     }
 
-    /// Returns the events and the findings of a process with PMI_PORT. Each piece of a message is from the process (true) or from the
-    /// process manager (false).
+    /// Returns the events and the findings of a process with PMI_PORT. Each of the `pieces` is sent by the process (true) or by the process
+    /// manager (false).
     fn by_port(pieces: &[(bool, &str)]) -> (Vec<String>, Vec<String>) {
         let mut recording = Recording::new(vec!["pm".into()]);
         add_fact(&mut recording, 1, start(1, FIRST_FOLDER, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));

@@ -1,4 +1,4 @@
-//! The result of a recorded session, in the same form as that of a scenario.
+//! The result of a recorded session, in the same form as the result of a scenario.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ pub fn exit_code(result: &ScenarioResult) -> u8 {
     }
 }
 
-/// Returns the MUST requirements that a party broke, each once, with their levels. Crashes and hangs have no level.
+/// Returns the MUST requirements that a party broke, with their levels. Crashes and hangs have no level.
 pub fn broken(result: &ScenarioResult, party: PartyKind) -> BTreeMap<&str, Option<Level>> {
     let broken = result.findings.iter().filter(|f| f.finding.party == party && f.severity == Severity::Fail);
     broken.map(|f| (f.finding.requirement.as_str(), f.level)).collect()

@@ -31,9 +31,9 @@ const MAX_NEGOTIATION: usize = 64 * 1024;
 enum BlockState {
     #[default]
     Outside,
-    /// In a block, and nothing is held back.
+    /// Within a block. No bytes are held back.
     Block,
-    /// In a block, after the beginning of a line that is or may be an `execname`. Everything is held back.
+    /// Within a block, after the beginning of a line that is or may be an `execname`. All bytes from that beginning are held back.
     Held,
 }
 
@@ -57,7 +57,7 @@ enum Protocol {
     Frames,
 }
 
-/// A rewriter, which replaces the program names in a client's requests.
+/// A rewriter that replaces the program names in a client's requests.
 #[derive(Debug)]
 pub(crate) struct Rewriter {
     protocol: Protocol,
@@ -103,8 +103,8 @@ impl Rewriter {
         }
     }
 
-    /// Reads a piece from the client, and returns the bytes to forward. `tap` creates a tap for the program with the given name, and
-    /// returns the tap's path.
+    /// Reads bytes from the client, and returns the bytes to forward. `tap` creates a tap for the program with the given name, and returns
+    /// the tap's path.
     pub(crate) fn pass<'a>(
         &mut self,
         piece: &'a [u8],
@@ -230,7 +230,7 @@ impl Rewriter {
         out
     }
 
-    /// Returns whether the held line begins like an `execname`, or lines are held after an `execname`.
+    /// Returns whether the held-back line begins like an `execname`, or whether lines after an `execname` are held back.
     fn may_become_execname(&self) -> bool {
         let begun = self.line.len().min(EXECNAME.len());
         self.held.contains(&b'\n') || self.line[..begun] == EXECNAME[..begun]
@@ -242,7 +242,7 @@ impl Rewriter {
     }
 }
 
-/// Returns the rest of a block, which begins with an `execname`, with a tap as the program if possible.
+/// Returns the rest of a block, which begins with an `execname`. Replaces the program with a tap if possible.
 fn rewrite_block(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
     let mut lines = held.split(|b| *b == b'\n');
     let name = lines.next().and_then(|line| line.strip_prefix(EXECNAME)).filter(|name| !name.is_empty());

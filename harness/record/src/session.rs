@@ -43,7 +43,7 @@ pub struct RecordedSession {
     pub exit: Exit,
     /// True if the user interrupted the session.
     pub interrupted: bool,
-    /// True if some processes were not recorded, because the limit for file descriptors is too low.
+    /// True if some processes were not recorded, because the limit on file descriptors is too low.
     pub lost: bool,
     /// The elapsed time of the session.
     pub time: Duration,

@@ -4,9 +4,9 @@
 //! The monitors judge requests in the order of the events. They skip operations that overlap, because a server may handle these in any
 //! order. This check covers overlapping operations. An operation takes effect at a moment between its request and its response. A response
 //! is explained if these moments can be chosen such that the operations lead to the response. The check has no false positives: behaviour
-//! that a standard leaves open counts as explained, and so does a history that is too large to decide. The check is split into independent
-//! parts: `keys` looks at the operations on one key and the barriers of one group, and `names` at the operations on one published name. The
-//! number of an event serves as its time, because a single process records all events in order.
+//! that a standard leaves open counts as explained, and so does a history that is too large to decide. The check is split into two
+//! independent modules: `keys` checks the operations on each key and the barriers of each group, and `names` checks the operations on each
+//! published name. The number of an event serves as its time, because a single process records all events in order.
 
 mod keys;
 mod names;
@@ -21,7 +21,7 @@ use crate::{Finding, PartyKind};
 use operation::{Contradiction, History, UNANSWERED};
 pub(crate) use reading::HistoryReader;
 
-/// Returns the responses that no order of the operations explains. Each contradiction contains a small set of operations that shows it.
+/// Returns the responses that no order of the operations explains. Each contradiction contains a small set of operations that proves it.
 fn check(history: &History) -> Vec<Contradiction> {
     let mut found = keys::check(history);
     found.extend(names::check(&history.operations));
@@ -33,8 +33,8 @@ fn check(history: &History) -> Vec<Contradiction> {
 /// takes time.
 const MAX_CONTRADICTIONS: usize = 20;
 
-/// Checks the history of these events, and adds its contradictions to the findings of the monitors. Contradictions that invalid input may
-/// have caused do not count.
+/// Checks the history of these events, and adds its contradictions to the findings of the monitors. Ignores contradictions that invalid
+/// input may have caused.
 pub(crate) fn extend(findings: &mut Vec<Finding>, reader: HistoryReader, events: &[Event]) {
     let Some(history) = reader.finish().filter(History::has_overlap) else { return };
     for contradiction in check(&history).into_iter().take(MAX_CONTRADICTIONS) {

@@ -102,8 +102,8 @@ fn first_unexplained(all: &[TimedOperation], operations: &[usize]) -> Option<usi
     None
 }
 
-/// Returns all states that the open operations can reach from `states`. If `must` is an operation, returns only the states in which that
-/// operation has taken effect. Returns `None` if there are too many states.
+/// Returns all states that can be reached from `states` through the open operations. If `must` is an operation, returns only the states in
+/// which that operation has taken effect. Returns `None` if there are too many states.
 fn reach<'h>(
     all: &'h [TimedOperation],
     open: &BTreeSet<usize>,
@@ -164,7 +164,7 @@ fn with_lookups<'h>(
     (port, done)
 }
 
-/// Removes operations as long as the response of operation `at` remains unexplained, and returns the others. An operation that could
+/// Removes operations while the response of operation `at` remains unexplained, and returns the remaining ones. An operation that could
 /// explain the response is removed only if a later operation undoes it.
 fn smallest(all: &[TimedOperation], at: usize, mut operations: Vec<usize>) -> Vec<usize> {
     let helps = |index: usize| match (&all[index].request, &all[at].response) {

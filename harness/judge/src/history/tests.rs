@@ -1,4 +1,4 @@
-//! Tests that compare the check with all orders of the operations, and with histories whose result follows from the standard.
+//! Tests that compare the check with a search through all orders of the operations, and with the result that follows from the standard.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ struct Point {
     is_exit: bool,
 }
 
-/// The state after some of the points, according to the literal text of the standards.
+/// The state after some of the points have been processed, according to the literal text of the standards.
 #[derive(Clone, Default)]
 struct Model {
     /// For each put: the key, the value, the rank, and the number of barriers that this rank had entered.

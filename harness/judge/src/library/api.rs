@@ -25,7 +25,7 @@ pub enum CallArgument {
     Out(String, Option<usize>),
 }
 
-/// Prints the argument as a scenario writes it.
+/// Prints the argument as it is written in a scenario.
 impl fmt::Display for CallArgument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -131,7 +131,7 @@ pub(crate) const CALLER_REQUIREMENTS: &[&str] = &[
 #[derive(Debug)]
 pub(crate) struct ApiViolation {
     pub(crate) requirement: &'static str,
-    /// The highest severity of the finding, if it is limited.
+    /// The highest severity that the finding may have, if the severity is limited.
     pub(crate) at_most: Option<Severity>,
     pub(crate) expected: String,
     pub(crate) seen: String,

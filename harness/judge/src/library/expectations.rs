@@ -15,7 +15,7 @@ use crate::expectation::{
 use crate::observation::{IncompleteMessage, NO_PROOF_SUFFIX};
 use crate::unjudged::{LoadFailure, UnjudgedReason};
 
-/// The proof that no more data will come, and the time that the runner waited.
+/// The proof that no more data will arrive, and the time that the runner waited.
 type SilenceEvidence = Option<(SilenceProof, Duration)>;
 
 fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
@@ -30,14 +30,14 @@ fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
 /// The next input of a step within a call.
 enum CallInput {
     Request(LibraryRequest),
-    /// No request will come: the call has ended or waits for something else.
+    /// No request is expected to arrive, because the call has ended or the process remains silent.
     None,
-    /// No request has come yet.
+    /// No request has arrived yet.
     Open,
 }
 
 impl LibraryJudge {
-    /// Checks whether an expectation is met or broken by now, and adds its captures.
+    /// Checks whether an expectation has been met or broken, and adds its captures.
     pub(crate) fn check(
         &mut self,
         p: Proc,
@@ -284,7 +284,7 @@ impl LibraryJudge {
         }
     }
 
-    /// Reports the end of a process, unless the end was reported before or was to be expected. The process's remaining steps are skipped.
+    /// Reports the end of a process, unless the end was expected or has already been reported. The process's remaining steps are skipped.
     fn report_end(&mut self, p: Proc, cites: &str) -> ExpectationState {
         let process = self.process(p);
         let (Some(exit), Some(end)) = (process.exit, process.end()) else { return ExpectationState::Pending };

@@ -153,7 +153,7 @@ pub struct LibraryJudge {
     requires: Vec<String>,
     ranks: u32,
     processes: BTreeMap<Proc, LibraryProcess>,
-    /// Requests to which the scenario does not contain a response, and that [`LibraryJudge::take_unscripted`] has not returned yet.
+    /// Requests for which the scenario contains no response, and which [`LibraryJudge::take_unscripted`] has not returned yet.
     unscripted_requests: Vec<(Proc, LibraryRequest)>,
     findings: Vec<Finding>,
     /// The number of bytes that the library has sent.
@@ -172,7 +172,7 @@ impl LibraryJudge {
         Self { requires, ..Self::default() }
     }
 
-    /// Returns the open call of a process, or its last call if no step has consumed its result yet.
+    /// Returns the open call of a process, or the last call if no step has consumed its result yet.
     pub fn call(&self, p: Proc) -> Option<&PendingCall> {
         self.processes.get(&p)?.call.as_ref()
     }
@@ -371,7 +371,7 @@ impl LibraryJudge {
         }
     }
 
-    /// Judges the end of a process. `known` is true if its exit status is known.
+    /// Judges the end of a process. `known` is true if the exit status is known.
     fn exited(&mut self, p: Proc, exit: Exit, known: bool) {
         let process = self.process(p);
         if process.exit.replace(exit).is_some() || process.end_judged {
@@ -401,7 +401,8 @@ impl LibraryJudge {
         }
     }
 
-    /// Judges the exit of an aborting process. RFC 13, PMI_Abort: the message goes to standard error, then the process exits with the code.
+    /// Judges the exit of an aborting process. RFC 13, PMI_Abort: the message is written to standard error, and the process then exits with
+    /// the code.
     fn aborted(&mut self, p: Proc, exit: Exit, known: bool) {
         let process = self.process(p);
         let Some(PendingCall { arguments, .. }) = &process.call else { return };

@@ -24,7 +24,7 @@ impl LibraryRequest {
         self.framing.complete(self.lines.join(&b'\n')).unwrap_or_default()
     }
 
-    /// Returns whether the request is an init: `cmd=init` or `cmd=fullinit`, even if the rest of it is malformed.
+    /// Returns whether the request is an init: `cmd=init` or `cmd=fullinit`, even if the rest is malformed.
     pub fn is_init(&self) -> bool {
         let words: [&[u8]; 2] = [b"cmd=init", b"cmd=fullinit"];
         self.lines.first().is_some_and(|line| words.iter().any(|word| line.starts_with(word)))
@@ -40,7 +40,7 @@ impl LibraryRequest {
     }
 
     /// Compares the request with patterns, and returns the captures. The lines of a spawn request must match the patterns in order, but
-    /// other lines may come between them.
+    /// there may be other lines between them.
     pub fn matches(&self, patterns: &[Pattern]) -> Option<Captures> {
         let mut lines = self.lines.iter();
         let mut captures = Captures::new();

@@ -15,7 +15,7 @@ use crate::observation::ObservationText;
 
 const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
-/// If a response lacks all of its result fields, returns their names.
+/// Returns the names of a response's result fields if the response lacks all of them.
 fn missing(message: &Decoded<'_>) -> Option<String> {
     let fields = message.exchange().filter(|_| message.lacks_results())?.results;
     let keys: Vec<&str> = fields.iter().map(|field| field.key).collect();
@@ -130,7 +130,7 @@ impl Monitor {
                 self.check_lengths(p, &key, &value);
                 let node = (self.node_of(p), key.clone());
                 let values = self.group(p.group).node.entry(node).or_default();
-                // The draft does not say whether an attribute can be put again.
+                // The draft does not specify whether an attribute can be put again.
                 let valid = values.is_empty() && is_within_limits(&key, &value);
                 values.insert(value);
                 self.irregular |= !valid;

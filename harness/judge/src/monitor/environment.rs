@@ -1,4 +1,4 @@
-//! The environment of a new process, and the messages that give the process its connection and its rank.
+//! The environment of a new process, and the messages that provide the process with its connection and its rank.
 
 use super::state::{Monitor, SingletonState};
 use crate::event::Bytes;

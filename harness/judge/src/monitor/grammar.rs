@@ -15,7 +15,7 @@ use crate::bytes::LINE_LIMIT;
 use crate::finding::PartyKind;
 use crate::observation::ObservationText;
 
-/// The requirement about empty values. The draft does not say whether a value may be empty, and some servers reject an empty value.
+/// The requirement about empty values. The draft does not specify whether a value may be empty, and some servers reject an empty value.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
 
 /// Returns true if a request has no unknown keys. In a spawn request, the numbered keys must also agree with the counts.
@@ -42,7 +42,7 @@ fn line_request_rule(message: &Decoded<'_>, error: &DecodeError) -> &'static str
     let (line, cmd) = (message.text, message.command());
     let op = message.exchange().and_then(|row| Operation::from_rule(row.operation));
     match (op, error) {
-        // RFC 13 defines the newline as LF alone.
+        // RFC 13 defines the newline as a single LF.
         _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE,
         // The value of a put extends to the end of the line, so an error there is an error in the value.
         (_, DecodeError::Line(MessageError::BadByte { at, .. }))
@@ -197,7 +197,7 @@ impl Monitor {
                 if !is_given {
                     self.client_error(p, frame_request_rule(error), expected, seen);
                 }
-                // The draft does not say whether the server responds, or how.
+                // The draft does not specify whether the server responds, or how.
                 self.lose_correlation(p, Unspecified::NotARequest);
                 // If the server aborts this job, it may also abort jobs that depend on it, such as a spawned job.
                 for group in self.groups.values_mut() {

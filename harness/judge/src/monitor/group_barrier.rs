@@ -40,8 +40,8 @@ impl MonitoredGroup {
 }
 
 impl Monitor {
-    /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version, but received 1.2 in the response, uses
-    /// 1.2 from its first group barrier on.
+    /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version, but received 1.2 in the response,
+    /// starts to use 1.2 with its first group barrier.
     pub(super) fn uses_group_barriers(&mut self, p: Proc) -> bool {
         let rank = self.rank(p);
         if rank.answered_version.is_some_and(Version::has_group_barriers) {

@@ -76,7 +76,7 @@ impl Monitor {
         RequestDetail::Put { key, value, valid }
     }
 
-    /// Records a put to a keyval space of RFC 13. Returns true if the server has no reason to refuse the put.
+    /// Records a put to an RFC 13 keyval space. Returns true if the server has no reason to refuse the put.
     fn record_put(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
         let (known, maxes) = (self.group(p.group).names[0].clone(), self.rank(p).limits);
         let Some(known) = known else {
@@ -112,7 +112,7 @@ impl Monitor {
             let expected = "key and value within the limits of get_maxes";
             let seen = format!("a key of {} bytes and a value of {} bytes", key.len(), value.len());
             self.client_misuse(p, ids::RFC13_PUT_LENGTH, expected, seen);
-            // RFC 13 does not say whether the pair is truncated, kept or dropped.
+            // RFC 13 does not specify whether the pair is truncated, kept or dropped.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
         }
         let ordinary = !repeated

@@ -12,7 +12,7 @@ use crate::finding::PartyKind;
 use crate::observation::{IncompleteMessage, ObservationKind, ObservationText};
 use crate::program::CLIENT_FINALIZES;
 
-/// The requirement that init comes first and only once, for lines and for frames.
+/// The requirement that init is the first request and is sent only once, for lines and for frames.
 const INIT_FIRST: [&str; 2] = [ids::RFC13_INIT_FIRST, ids::PMI2_COMMON_FULLINIT_FIRST];
 /// The requirement that a client sends a request only after the response to the previous request. The draft allows several pending
 /// requests, each with a different `thrid`.
@@ -32,7 +32,7 @@ fn has_huge_rc(message: &Decoded<'_>) -> bool {
 impl Monitor {
     /// Judges the first request that a client sends after it has received bytes that are not a message. RFC 13, Error Handling: the client
     /// closes the connection and aborts. A client that sends a request other than an abort does neither. A client with a lenient parser may
-    /// accept the bytes, and so detect no error.
+    /// accept the bytes, and therefore detect no error.
     pub(super) fn after_error(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         if rank.received_garbage
@@ -47,8 +47,8 @@ impl Monitor {
         }
     }
 
-    /// Checks the order of requests: init comes first, each request waits for the response to the previous one, and nothing follows
-    /// finalize.
+    /// Checks the order of requests: init must be the first request, each request must wait for the response to the previous one, and
+    /// nothing may follow finalize.
     pub(super) fn check_order(
         &mut self,
         p: Proc,

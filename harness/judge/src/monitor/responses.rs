@@ -61,7 +61,7 @@ fn duty(op: Operation) -> &'static str {
 
 impl Monitor {
     /// Judges the messages that bytes from a server complete. These may include requests that the client sent right after an offer of
-    /// PMI-2: they can be read only once the offer is answered.
+    /// PMI-2, because such requests can be read only after the offer is answered.
     pub(super) fn server_wrote(&mut self, p: Proc, messages: &[CompletedMessage<'_>]) {
         (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
         let mut joined = false;
@@ -174,7 +174,7 @@ impl Monitor {
         let place = |op| rank.pending.iter().position(|pending| pending.op == op);
         let place = place(Some(op)).or_else(|| place(None));
         let pending = place.and_then(|i| rank.pending.remove(i));
-        // Once no request is pending, responses can be matched with requests again.
+        // When no request is pending, responses can be matched with requests again.
         rank.lost_correlation = !rank.pending.is_empty();
         if let Some(pending) = pending.filter(|pending| pending.op.is_some()) {
             self.answered(p, pending, message);
@@ -307,7 +307,7 @@ impl Monitor {
         let full = self.rank(p).follows_max_length_put
             || matches!(op, Operation::Put | Operation::Get | Operation::Barrier)
                 && self.concerns_max_length(p);
-        // After a silence, the reason is that the request came in several writes. If the server closed the connection,
+        // After a silence, the reason is that the request was sent in several writes. If the server closed the connection,
         // a pair of the maximum length may be the reason instead.
         let id = if self.rank(p).split_write && !(closed && full) {
             SPLIT_WRITE_REQUIREMENT
@@ -376,7 +376,7 @@ impl Monitor {
                 wait.is_some() && (p.group != 0 || !self.has_node_attribute(p, key))
             }
             RequestDetail::Unclear => true,
-            // A ring is answered once all processes have joined it. The monitor does not track which processes have joined.
+            // A ring is answered after all processes have joined it. The monitor does not track which processes have joined.
             _ => pending.row.is_some_and(|row| row.operation == "ring"),
         }
     }
@@ -397,8 +397,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that a server breaks if it does not understand the last request of a process: the
-    /// requirement about split writes if the request came in several writes, otherwise `otherwise`.
+    /// Returns the requirement that a server breaks if it does not understand the last request of a process: the requirement about split
+    /// writes if the request was sent in several writes, otherwise `otherwise`.
     pub(super) fn split_write_rule_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         if self.find_rank(p).is_some_and(|rank| rank.split_write) {
             SPLIT_WRITE_REQUIREMENT
@@ -407,10 +407,9 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement about split writes if the process's last request came in several writes and its oldest
-    /// unanswered request is a valid PMI-1 request. If `otherwise` is the requirement that an abort terminates the
-    /// group, an abort in several writes from any process of the group counts as well. In all other cases, returns
-    /// `otherwise`.
+    /// Returns the requirement about split writes if the process sent its last request in several writes and its oldest unanswered request
+    /// is a valid PMI-1 request. If `otherwise` is the requirement that an abort terminates the group, an abort in several writes from any
+    /// process of the group counts as well. In all other cases, returns `otherwise`.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         let aborts = |rank: &MonitoredRank| {
             rank.split_write && rank.pending.back().is_some_and(|last| last.op == Some(Operation::Abort))

@@ -41,7 +41,7 @@ pub(super) fn has_one_based_arguments(request: &SpawnRequest) -> bool {
     request.programs.iter().any(|program| program.args_base().is_some_and(|base| base != 0))
 }
 
-/// Returns the number at the end of a line, or zero.
+/// Returns the number at the end of a line, or zero if there is none.
 pub(super) fn number_at_end(line: &[u8]) -> u64 {
     let digits = line.iter().rev().take_while(|b| b.is_ascii_digit()).count();
     let digits = line[line.len() - digits..].iter();
@@ -95,8 +95,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the arguments that a process should have received, if it received the same text divided into arguments
-    /// differently.
+    /// Returns the arguments that a process should have received, if the process received the same text split into arguments differently.
     pub(crate) fn arguments_in_pieces(&self, p: Proc, args: &[Bytes]) -> Option<&[Bytes]> {
         let text = join_with_blanks(args);
         let requested = &self.groups.get(&p.group)?.arguments;

@@ -28,10 +28,11 @@ pub(super) const MIN_LONG_REQUEST: usize = 8 * 1024;
 /// Number of bytes that a server usually reads at once.
 pub(super) const USUAL_READ_SIZE: usize = 4096;
 
-/// Maximum number of findings that are kept until they are taken. A server that floods its clients may break the same rule a million times.
+/// Maximum number of findings that are kept until the next call of [`Monitor::take_findings`]. A server that floods its clients may break
+/// the same rule a million times.
 pub(super) const FINDINGS_LIMIT: usize = 100;
 
-/// Maximum number of excess processes. The monitor reports a server that starts more: the server has probably misread a number.
+/// Maximum number of excess processes. The monitor reports a server that starts more, because such a server has probably misread a number.
 pub(super) const MAX_EXCESS_PROCESSES: u64 = 64;
 
 /// The requirement that a server breaks if it does not serve a pair of the maximum length.
@@ -53,7 +54,7 @@ pub(super) fn cite(message: &Decoded<'_>, rule: [&'static str; 2]) -> &'static s
 /// A request that has not been answered yet.
 #[derive(Debug)]
 pub(super) struct MonitoredRequest {
-    /// The row of the protocol table. `None` if the message is not a request, so its response is unknown.
+    /// The row of the protocol table; `None` if the message is not a request. The correct response is then unknown.
     pub(super) row: Option<&'static Exchange>,
     /// The operation, if RFC 13 defines it.
     pub(super) op: Option<Operation>,
@@ -69,8 +70,8 @@ pub(super) struct MonitoredRequest {
 pub(super) enum RequestDetail {
     /// An init (not fullinit), with the version that it offers.
     Init(Version),
-    /// A PMI-2 fullinit. `lacks_field` is true if the request omits a field that some servers need. `has_wrong_rank` is true if it states a
-    /// wrong rank.
+    /// A PMI-2 fullinit. `lacks_field` is true if the request omits a field that some servers need. `has_wrong_rank` is true if the request
+    /// states a wrong rank.
     Fullinit {
         lacks_field: bool,
         has_wrong_rank: bool,
@@ -159,7 +160,7 @@ pub(super) struct MonitoredRank {
     pub(super) barriers_left: u64,
     /// The version in the server's response to init.
     pub(super) answered_version: Option<Version>,
-    /// The version in use; `None` stands for 1.1. A version above the client's offer counts only once the client uses it.
+    /// The version in use; `None` stands for 1.1. A version above the client's offer counts only after the client has used it.
     pub(super) version: Option<Version>,
     /// The version that the process offered and the version in the server's response, if the server's version is
     /// higher.
@@ -175,7 +176,7 @@ pub(super) struct MonitoredRank {
     pub(super) rank_variable: Option<String>,
     /// True if the server has sent an unreadable message on this connection. Only the first such message is reported.
     pub(super) unreadable: bool,
-    /// True if the server has sent an unrequested message. The process may take the message as the response to a later request.
+    /// True if the server has sent an unrequested message. The process may mistake the message for the response to a later request.
     pub(super) received_unsolicited: bool,
     /// True if the server has sent bytes on this connection that even a lenient parser rejects.
     pub(super) received_garbage: bool,
@@ -186,12 +187,12 @@ pub(super) struct MonitoredRank {
     pub(super) unanswered_pages: usize,
     /// True if the process's last request is a put of a pair of the maximum length.
     pub(super) has_max_length_put: bool,
-    /// True if the process's last request follows a put of a pair of the maximum length. A server that has not read the whole put takes the
-    /// rest as part of this request.
+    /// True if the process's last request follows a put of a pair of the maximum length. A server that has not read the whole put treats
+    /// the rest as part of this request.
     pub(super) follows_max_length_put: bool,
-    /// True if the process's last request came in several writes.
+    /// True if the process sent its last request in several writes.
     pub(super) split_write: bool,
-    /// True if the process's last request came in the same write as other requests.
+    /// True if the process sent its last request in the same write as other requests.
     pub(super) joined_write: bool,
     /// True if the process has sent a spawn request.
     pub(super) spawns: bool,
@@ -251,7 +252,7 @@ pub(super) struct MonitoredGroup {
     pub(super) entered_by_all: u64,
     /// Barriers over part of the group.
     pub(super) group_barriers: BTreeMap<GroupBarrierName, GroupBarrierLog>,
-    /// For each key, the ranks that received no value for it over frames, with the number of barriers that they had left.
+    /// For each key, the ranks that received no value over frames, each with the number of barriers that the rank had left.
     pub(super) missed_gets: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
     /// The values that processes have put for node attributes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
@@ -270,7 +271,7 @@ pub(super) struct MonitoredGroup {
     pub(super) irregular_ranks: HashSet<u32>,
     /// Keys of puts that lacked their newline when their connection ended.
     pub(super) incomplete_puts: HashSet<Vec<u8>>,
-    /// The reason why the server's state of the group is unknown: a client sent bytes that are not a request, or a request out of order.
+    /// The reason why the server's state for the group is unknown: a client sent bytes that are not a request, or a request out of order.
     /// RFC 13 does not specify whether these bytes or this request enter a barrier or put a value.
     pub(super) state_unknown: Option<Unspecified>,
 }
@@ -403,9 +404,9 @@ impl Monitor {
         Self::default()
     }
 
-    /// Creates a monitor for a scenario that tests these requirements. If all responses contain the same version above
-    /// the offer, the monitor reports it only in scenarios that test the requirement about the version, because the
-    /// server does so in every scenario.
+    /// Creates a monitor for a scenario that tests these requirements. If all responses contain the same version above the offer, the
+    /// monitor reports this violation only in scenarios that test the requirement about the version, because the server breaks that
+    /// requirement in every scenario.
     pub fn with_focus(requirements: Vec<String>) -> Self {
         Self { focus: Some(requirements), ..Self::default() }
     }
@@ -441,7 +442,7 @@ impl Monitor {
     }
 
     /// Returns true if this side has sent a message that breaks the grammar, does not fit the state or is ambiguous. For a server, the
-    /// answer is known only if its responses are inspected.
+    /// result is known only if responses are inspected.
     pub(crate) fn is_irregular_of(&self, party: PartyKind) -> bool {
         if party == PartyKind::Client { self.irregular } else { self.irregular_response }
     }
@@ -458,7 +459,7 @@ impl Monitor {
         self.process_connections().any(|(_, connection)| connection.negotiated() == Some(framing))
     }
 
-    /// Returns the connections of processes, without stray ones.
+    /// Returns the connections of processes, but not stray connections.
     pub(super) fn process_connections(&self) -> impl Iterator<Item = (Proc, &Connection)> {
         self.connections.iter().filter(|(p, _)| p.group != Proc::STRAY_GROUP)
     }
@@ -474,9 +475,9 @@ impl Monitor {
         self.appends_tuples
     }
 
-    /// Returns the requirement that the server breaks if it has not read everything that these processes wrote. A
-    /// process does not count if the server has answered it before and it has since written more than a page or more
-    /// than once, because the server may then have read a part of these bytes.
+    /// Returns the requirement that the server breaks if it has not read everything that these processes wrote. Ignores a process that has
+    /// written more than one page, or more than once, since the server's last response, because the server may have read some of these
+    /// bytes.
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
         let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.find_rank(*p)?)));
         let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;
@@ -566,12 +567,12 @@ impl Monitor {
         self.unknown_state_reason(p).is_some()
     }
 
-    /// Records that the server may abort the program of a process from here on.
+    /// Records that the server may abort the program of a process from now on.
     pub(super) fn allow_abort(&mut self, p: Proc, why: Unspecified) {
         self.group(p.group).may_abort.get_or_insert(why);
     }
 
-    /// Records that the server's state for the group of a process is unknown from here on.
+    /// Records that the server's state for the group of a process is unknown from now on.
     pub(super) fn forget_state(&mut self, p: Proc, why: Unspecified) {
         self.group(p.group).state_unknown.get_or_insert(why);
     }
@@ -635,8 +636,8 @@ impl Monitor {
         self.find(PartyKind::Server, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Reports a breach by the client that allows the server to abort. RFC 13 does not specify whether a server ignores
-    /// an invalid request or counts it for a barrier, so no later finding against the server may depend on the request.
+    /// Reports a breach by the client that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid request
+    /// or counts it towards a barrier, so no later finding against the server may depend on the request.
     pub(super) fn client_error(
         &mut self,
         p: Proc,

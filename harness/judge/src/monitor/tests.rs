@@ -30,7 +30,7 @@ fn findings(lines: &[&str]) -> Vec<String> {
     cited(found.into_iter().filter(|f| f.party == PartyKind::Server))
 }
 
-/// Returns the requirements that the server breaks in the lines `rest`, which follow after rank 0 has received the keyval space name.
+/// Returns the requirements that the server breaks in the lines `rest`, after rank 0 has received the keyval space name.
 fn after_joining(rest: &[&str]) -> Vec<String> {
     findings(&joined(1, rest))
 }
@@ -235,7 +235,7 @@ fn server_may_reject_arguments_numbered_from_one(#[case] numbers: &[u32], #[case
     assert_eq!(cited(found.into_iter().filter(|f| f.party == PartyKind::Server)), broken);
 }
 
-/// A server that does not read the longest put completely takes the rest as the beginning of the next request.
+/// A server that does not read the longest put completely treats the rest as the beginning of the next request.
 #[rstest]
 #[case::longest(19, "rfc13.maxes.honoured")]
 #[case::shorter(18, "rfc13.abnf.c-put")]
@@ -359,7 +359,7 @@ fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] de
 
 #[rstest]
 #[case(&["0 > cmd=init pmi_version=1 pmi_subversion=1", "0 < cmd=response_to_init rc=-1"], "rfc13.abnf.c-init")]
-// The request was not understood because it came in several writes.
+// The request was not understood because it was sent in several writes.
 #[case(&["0 >| cmd=init ", "0 > pmi_version=1 pmi_subversion=1", "0 < cmd=response_to_init rc=-1"], "rfc13.wire.newline")]
 #[case(&[INITS[0][0], INITS[0][1], NAMES[0][0], "0 < cmd=my_kvsname kvsname=\u{192}1"], "rfc13.abnf.word")]
 #[case(&[INITS[0][0], INITS[0][1], NAMES[0][0], NAMES[0][1], "0 > cmd=put kvsname=k key=a value=cmd",

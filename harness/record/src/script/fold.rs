@@ -1,7 +1,7 @@
 //! The steps of a session. A step that many ranks share is written once.
 //!
 //! Between two barriers, the requests from different ranks are independent, because the scenario does not expect a value before the barrier
-//! that follows the put. So the steps of different ranks may be reordered there: the first step of every rank, then the second step of
+//! that follows the put. Therefore the steps between two barriers are reordered: the first step of every rank, then the second step of
 //! every rank, and so on. The order within each rank is kept. If this does not shorten the scenario, the recorded order is used. Steps that
 //! differ only in numbers that depend on the rank are also written once.
 
@@ -22,7 +22,7 @@ pub(super) struct StepText {
 /// A step of the scenario.
 #[derive(Debug)]
 pub(super) struct RecordedStep {
-    /// The ranks that take the step, all in one group.
+    /// The ranks that perform the step, all in one group.
     pub(super) ranks: Vec<Proc>,
     pub(super) text: StepText,
 }
@@ -36,7 +36,7 @@ pub(super) enum StepOrder {
     Free,
     /// The step may move before or after concurrent steps of other ranks. With this step, the rank enters a barrier.
     EntersBarrier,
-    /// With this step, the rank leaves a barrier. The step comes after all ranks have entered the barrier.
+    /// With this step, the rank leaves a barrier. The step must follow the entry of all ranks into the barrier.
     LeavesBarrier,
 }
 
@@ -150,7 +150,7 @@ impl RecordedSteps {
     }
 }
 
-/// Appends a step. If the last step has the same text, adds the rank to it instead.
+/// Appends a step. If the last step has the same text, adds the rank to that step instead.
 fn append(steps: &mut Vec<RecordedStep>, p: Proc, step: StepText) {
     let whole = !step.text.contains('\n');
     match steps.last_mut() {

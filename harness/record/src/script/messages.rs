@@ -73,7 +73,7 @@ fn variable(framing: Framing, group: u32) -> String {
 }
 
 impl ScenarioWriter {
-    /// Returns whether an event must wait, because a fence comes before it that some rank has not entered yet.
+    /// Returns whether an event must wait, because it follows a fence that some rank has not entered yet.
     pub(super) fn waits_in_fence(&mut self, p: Proc, event: &ConnectionEvent) -> bool {
         if self.is_over {
             return false;
@@ -394,7 +394,7 @@ impl ScenarioWriter {
         })
     }
 
-    /// Returns the citation and the response to a get that every server must give. Returns `None` if any response is correct.
+    /// Returns the citation for a get, and the response that every server must give. Returns `None` if any response is correct.
     fn got(
         &mut self,
         p: Proc,

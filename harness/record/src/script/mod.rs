@@ -1,4 +1,4 @@
-//! Writes a session as a scenario: the clients' requests, and the reactions that are required from every server.
+//! Writes a session as a scenario: the clients' requests, and the reactions that are required of every server.
 //!
 //! Steps are in the recorded order, in which a cause precedes its effects. Values that a server may choose become names or types: the
 //! kvsname, the limits, the mapping, and values of `PMI_` keys. The scenario expects no results that depend on timing. It expects the value
@@ -50,7 +50,7 @@ pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<S
     format_scenario("server", text)
 }
 
-/// Returns the dialect of a session's scenario. Without any dialect, returns the default.
+/// Returns the dialect of a session's scenario, or the default dialect if `dialects` is empty.
 pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, ScenarioWriteError> {
     match dialects {
         [] => Ok(Dialect::default()),

@@ -57,7 +57,7 @@ impl SplitText {
         Self { context: around, numbers }
     }
 
-    /// Returns the parts of the text around the numbers. They are equal for two steps that differ only in numbers.
+    /// Returns the parts of the text around the numbers. These parts are equal for two steps that differ only in numbers.
     pub(super) fn context(&self) -> &[String] {
         &self.context
     }

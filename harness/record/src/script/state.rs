@@ -108,7 +108,7 @@ pub(super) struct RecordedGroup {
     pub(super) preput: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A writer, which turns a session into a scenario.
+/// A writer that turns a session into a scenario.
 #[derive(Default)]
 pub(super) struct ScenarioWriter {
     pub(super) dialect: Dialect,
@@ -126,7 +126,7 @@ pub(super) struct ScenarioWriter {
     /// The group that was aborted, if the failure was an abort.
     pub(super) aborted: Option<u32>,
     pub(super) exit: Option<Exit>,
-    /// True once the session has ended. Events then no longer wait for a fence.
+    /// True after the session has ended. Events then no longer wait for a fence.
     pub(super) is_over: bool,
 }
 
@@ -159,7 +159,7 @@ impl ScenarioWriter {
         self.step_in(p, StepOrder::Fixed, role, cites, text);
     }
 
-    /// Adds a step, whose position may change as `order` permits.
+    /// Adds a step whose position may change as `order` permits.
     pub(super) fn step_in(
         &mut self,
         p: Proc,

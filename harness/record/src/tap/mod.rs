@@ -48,7 +48,7 @@ const PROGRAM: &str = "program";
 /// Maximum wait for the recorder after the program has ended.
 const RECORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of bytes of the arguments that are reported.
+/// Maximum number of argument bytes that are reported.
 const MAX_ARGS_SIZE: usize = 32 * 1024;
 
 /// True if the tap was started with SIGPIPE ignored, so that the program must ignore SIGPIPE as well. Determined before Rust's runtime
@@ -310,8 +310,8 @@ impl TapLink {
         pump.carry(side, handler, &mut self.reactor, &mut self.buffer)
     }
 
-    /// Forwards everything that the program wrote before it ended. Returns true if another process holds the program's connection, so that
-    /// bytes must still be forwarded.
+    /// Forwards everything that the program wrote before it ended. Returns true if another process still has the program's connection open,
+    /// so that bytes must still be forwarded.
     fn finish(&mut self, exit: Exit, handler: &mut ForwardingHandler) -> io::Result<bool> {
         self.send_notice(&Notice::Ended(exit));
         let deadline = Instant::now() + RECORDER_TIMEOUT;
@@ -373,7 +373,7 @@ fn prepare(command: &mut Command, mask: SigSet) {
 /// If a connection ends because the program ends, it must end together with the tap: the kernel must close the connection as the tap exits.
 /// If the connection ended earlier, Hydra would kill the tap, because it kills the processes of a group when one of them closes its
 /// connection. If the connection ended later, Hydra would ignore the end of the connection, because it would already have reaped the tap.
-/// So the tap holds both ends until it exits, even if the recorder forwards the messages.
+/// So the tap keeps both ends open until it exits, even if the recorder forwards the messages.
 fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
     let mut handler = ForwardingHandler { program: program.pid() };
@@ -421,9 +421,9 @@ fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::R
     Ok(exit_like(exit))
 }
 
-/// Leaves the process group, so that a signal to the group reaches the program only once, and a signal to the tap can be forwarded. A
-/// session leader cannot leave its group. A signal to a session leader goes to the whole group, so it need not be forwarded. Returns
-/// whether the tap has left the group.
+/// Leaves the process group, so that a signal to the group reaches the program only once, and a signal to the tap can be forwarded. Returns
+/// whether the tap has left the group. A session leader cannot leave its group. Signals to a session leader are usually sent to the whole
+/// group, so they need not be forwarded.
 fn leave_group() -> bool {
     let me = rustix::process::getpid();
     if rustix::process::getpgrp() != me {
@@ -449,7 +449,7 @@ fn leave_group() -> bool {
     done
 }
 
-/// Forwards signals to the program.
+/// Reads the pending signals, and forwards them to the program if `forwards` is true.
 fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     while let Ok(Some(info)) = signals.read_signal() {
         let signal = info.ssi_signo as i32;
@@ -495,7 +495,7 @@ fn close_others(kept: Vec<RawFd>) {
     }
 }
 
-/// Reports the start to the recorder. Returns `None` if the recorder has exited.
+/// Connects to the recorder, and reports the start of the program. Returns `None` if the recorder has exited.
 fn connect(scratch: &Path, start: Start) -> Option<Channel> {
     let mut recorder = Channel::new(UnixStream::connect(scratch.join(SOCKET)).ok()?);
     recorder.send_whole(&Notice::Started(start)).ok()?;

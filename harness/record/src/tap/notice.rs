@@ -19,7 +19,7 @@ pub(crate) enum Notice {
     /// The program has started, with this process id.
     #[serde(rename = "Runs")]
     Running(i32),
-    /// The program has ended. The tap exits once all bytes have been forwarded.
+    /// The program has ended. The tap exits after all bytes have been forwarded.
     Ended(Exit),
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Start {
     pub(crate) env: BTreeMap<String, String>,
     /// The arguments of the process, without the program.
     pub(crate) args: Vec<Bytes>,
-    /// The reason why PMI_FD cannot be used, if it cannot.
+    /// The problem with the descriptor in PMI_FD, if any.
     pub(crate) bad_fd: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Builds the quick agent, if the target supports it. The agent has no standard library and aborts on panic. Cargo cannot set the panic
-//! strategy of a single program, so this script calls the compiler itself.
+//! Builds the quick agent if the target supports it. The agent does not use the standard library, and aborts on panic. Cargo cannot set the
+//! panic strategy of a single program, so this script calls the compiler itself.
 
 use std::env;
 use std::ffi::OsString;

@@ -2,9 +2,9 @@
 //! socket. The agent passes its descriptor to the runner and waits until it is ordered to exit. The full agent (`agent/rank.rs`) sends the
 //! same messages in the same order. In every other case, this program executes the full agent, which handles all cases and reports errors.
 //!
-//! A short program spends most of its time on starting its C library: the loader runs, and the library queries the processor's caches,
-//! which traps on virtual machines. Therefore, this program does not use a C library. The build script compiles this program, because a
-//! crate in a workspace cannot have its own panic strategy.
+//! A short program spends most of its time starting the C library: the loader runs, and the library queries the processor's caches, which
+//! traps on virtual machines. Therefore, this program does not use a C library. The build script compiles this program, because a crate in
+//! a workspace cannot have its own panic strategy.
 #![no_std]
 #![no_main]
 // Without this attribute, the compiler could replace the loops below with calls to the functions that they implement.
@@ -91,7 +91,7 @@ const MSG_NOSIGNAL: usize = 0x4000;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const EINTR: isize = -4;
-/// Type of the auxiliary vector's entry for the path of the executed program.
+/// Type of the auxiliary vector entry that contains the path of the executed program.
 const AT_EXECFN: usize = 31;
 
 /// Makes a system call; a negative result is a negated error number.
@@ -135,7 +135,7 @@ extern "C" fn rust_eh_personality() {}
 
 /// # Safety
 ///
-/// The requirements of the C function of this name apply. The compiler generates calls to this function.
+/// The caller must meet the requirements of the C function with the same name. The compiler generates calls to this function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     for i in 0..n {
@@ -147,7 +147,7 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
 
 /// # Safety
 ///
-/// The requirements of the C function of this name apply. The compiler generates calls to this function.
+/// The caller must meet the requirements of the C function with the same name. The compiler generates calls to this function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
     for i in 0..n {
@@ -159,7 +159,7 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
 
 /// # Safety
 ///
-/// The requirements of the C function of this name apply. The compiler generates calls to this function.
+/// The caller must meet the requirements of the C function with the same name. The compiler generates calls to this function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     for i in 0..n {
@@ -174,7 +174,7 @@ unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
 
 /// # Safety
 ///
-/// The requirements of the C function of this name apply. The compiler generates calls to this function.
+/// The caller must meet the requirements of the C function with the same name. The compiler generates calls to this function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -198,7 +198,7 @@ impl Strings {
         (0..).map_while(move |index| self.get(index))
     }
 
-    /// Returns the value of an environment variable; `begin` is its name followed by `=`.
+    /// Returns the value of an environment variable; `begin` is the variable's name followed by `=`.
     fn variable(self, begin: &[u8]) -> Option<&'static [u8]> {
         self.iter().find_map(|entry| entry.strip_prefix(begin))
     }
@@ -270,7 +270,7 @@ impl AgentPath {
     }
 }
 
-/// Splits a path into its folder and its last part.
+/// Splits a path into its folder and its file name.
 fn split(path: &'static [u8]) -> Option<(&'static [u8], &'static [u8])> {
     let slash = path.iter().rposition(|b| *b == b'/')?;
     Some((path.get(..slash)?, path.get(slash + 1..)?))
@@ -485,7 +485,7 @@ impl Hello {
 }
 
 /// Waits for the order to exit: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself: when it exits, the kernel
-/// closes the descriptor that came with the order.
+/// closes the descriptor that it received with the order.
 fn obey(runner: usize) -> ! {
     let (mut line, mut length) = ([0u8; 64], 0);
     while !line.iter().take(length).any(|b| *b == b'\n') {

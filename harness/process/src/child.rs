@@ -33,7 +33,7 @@ pub(crate) fn exit_of(status: ExitStatus) -> Exit {
 }
 
 impl Child {
-    /// Starts a command, and drops the command with its descriptors.
+    /// Starts a command, and closes the descriptors that the command owns in this process.
     pub fn start(command: Command) -> io::Result<Self> {
         Self::start_with(command, None)
     }
@@ -122,7 +122,7 @@ impl Child {
     }
 }
 
-/// A child and all processes that it starts. A variable in the environment marks each of them, and orphans become children of this process.
+/// A child and all processes that it starts. An environment variable marks each of them, and orphans become children of this process.
 pub struct Launch {
     /// The child itself.
     pub child: Child,
@@ -178,8 +178,8 @@ impl Drop for Launch {
     }
 }
 
-/// Runs a shell command that ends a job under a daemon or on another machine. Returns the exit of the command, or `None` if it could not be
-/// run or timed out. The mark must be unique to this launch.
+/// Runs a shell command that ends a job that runs under a daemon or on another machine. Returns the exit of the command, or `None` if the
+/// command could not be run or timed out. The mark must be unique to this launch.
 pub fn cancel(command: &str, mark: String) -> Option<Exit> {
     const WAIT: Duration = Duration::from_secs(10);
     let mut shell = Command::new("sh");
@@ -193,7 +193,7 @@ pub fn cancel(command: &str, mark: String) -> Option<Exit> {
     launch.child.try_wait()
 }
 
-/// Prefixes of the environment variables from which a library or program detects a launcher. A launcher itself needs these variables, so
+/// Prefixes of the environment variables by which libraries and programs detect a launcher. A launcher itself needs these variables, so
 /// they are removed only from processes that no launcher starts.
 const LAUNCHER_PREFIXES: [&str; 4] = ["PMI2_", "PMIX_", "SLURM", "FLUX_"];
 

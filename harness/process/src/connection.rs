@@ -11,8 +11,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use super::nonblocking;
 use crate::observe::tcp::{self, Ends};
 
-/// Maximum size of a read in bytes. A read of this size holds many long lines. The limit also bounds the number of responses that a single
-/// read can cause.
+/// Maximum size of a read in bytes. A read of this size can return many long lines. The limit also bounds the number of responses that a
+/// single read can cause.
 pub const READ_SIZE: usize = 64 * 1024;
 
 /// Maximum number of received bytes that are left in the kernel (see [`UnreadBytes`]).
@@ -20,7 +20,7 @@ const MAX_LEFT_BYTES: usize = 4096;
 /// Maximum number of received messages that are left in the kernel (see [`NonBlockingStream::leave_short_messages`]).
 pub const MAX_LEFT_MESSAGES: usize = 16;
 
-/// Maximum space in bytes that the system accounts for a short message. Most of it is overhead.
+/// Maximum space in bytes that the kernel charges for a short message. Most of it is overhead.
 pub const MESSAGE_COST: usize = 2048;
 
 /// The result of receiving from the other side.
@@ -60,7 +60,7 @@ struct UnreadBytes {
     bytes: usize,
     messages: usize,
     max_messages: usize,
-    /// True if the bytes had already been left in the kernel at the last call of [`NonBlockingStream::take_old_unread`].
+    /// True if the bytes had already been left in the kernel at the last call to [`NonBlockingStream::take_old_unread`].
     is_old: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct NonBlockingStream {
     out: Vec<u8>,
     /// Number of bytes of `out` that have been written.
     written: usize,
-    /// True if the other side has accepted fewer bytes than were queued, so the rest waits until it accepts more.
+    /// True if the other side has accepted fewer bytes than were queued, so the rest is still queued.
     blocked: bool,
     /// True if the other side has closed its end and will read no more data.
     unread: bool,
@@ -100,7 +100,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Creates a connection over a descriptor from another process, which need not be a socket.
+    /// Creates a connection over a descriptor from another process. The descriptor need not be a socket.
     pub fn over(fd: OwnedFd) -> Self {
         // If this fails, reading and writing will show whether the descriptor can be used.
         let _ = nonblocking(&fd);

@@ -1,4 +1,4 @@
-//! Raises the limit for open descriptors, and closes inherited descriptors.
+//! Raises the limit on open descriptors, and closes inherited descriptors.
 
 use std::fmt::Display;
 use std::io;

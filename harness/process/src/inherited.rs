@@ -31,7 +31,7 @@ impl ReservedDescriptors {
         Ok(Self { null: fcntl_dupfd_cloexec(&null, 10)?, descriptors: Vec::new() })
     }
 
-    /// Returns the index of the descriptor with this number. If the number is not reserved yet, reserves it if possible.
+    /// Returns the index of the reserved descriptor with this number. Reserves the number first, if necessary and possible.
     fn index_of(&mut self, number: RawFd) -> Option<usize> {
         let reserved = self.descriptors.iter().position(|descriptor| descriptor.as_raw_fd() == number);
         if reserved.is_none() && self.descriptors.len() < NUMBERS_MAX {
@@ -72,11 +72,12 @@ fn reserved(held: &mut Option<ReservedDescriptors>) -> io::Result<&mut ReservedD
     }
 }
 
-/// Returns a reserved number: the smallest that was free at the first call. Must be called before anything else is opened.
+/// Returns a reserved number: the smallest that was free at the first call. The first call must happen before this process opens any other
+/// descriptors.
 ///
 /// # Errors
 ///
-/// Returns an error if `/dev/null` cannot be opened, or the limit for descriptors is reached.
+/// Returns an error if `/dev/null` cannot be opened, or the limit on descriptors is reached.
 pub fn number() -> io::Result<RawFd> {
     let mut held = lock();
     let ReservedDescriptors { null, descriptors } = reserved(&mut held)?;

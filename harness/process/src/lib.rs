@@ -1,15 +1,15 @@
 //! Processes and their connections, regardless of their purpose: starting, reaping, output, signals, and observation from outside.
 //!
-//! - [`agent`]: programs of the harness that other programs start, as a rank or to load a library
+//! - [`agent`]: programs of the harness that other programs start, as ranks or to load a library
 //! - [`child`]: starting and reaping child processes, and killing them with all their descendants
 //! - [`connection`]: a connection that queues bytes until they can be written
-//! - [`descriptors`]: the limit for open descriptors
+//! - [`descriptors`]: the limit on open descriptors
 //! - [`inherited`]: passing a connection to a process when the process is started
 //! - [`observe`]: `/proc`, descendants, TCP connections, executed edges, and the proof that processes wait only for the harness
 //! - [`output`]: standard output and error of processes, with limits
-//! - [`reactor`]: a single wait for many descriptors
+//! - [`reactor`]: waiting for many descriptors at once
 //! - [`scratch`]: the folders of a run
-//! - [`slots`]: the limit for launches that work at the same time
+//! - [`slots`]: the limit on launches that work at the same time
 //! - [`stop`]: signals that request this process to end
 //! - [`trace`]: the locations of crashes, as a debugger sees them, and the exits of processes that are not children of this one
 
@@ -41,7 +41,7 @@ pub fn prepare(command: &mut Command) {
     observe::edges::prepare(command);
 }
 
-/// Makes reads from and writes to a descriptor return at once.
+/// Puts a descriptor into nonblocking mode.
 pub fn nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
@@ -52,7 +52,7 @@ pub fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Returns whether an error from `accept` is about a single connection that has already ended, so that others may still be waiting.
+/// Returns whether `accept` should be called again after an error, because a connection was aborted or a signal arrived.
 pub fn is_aborted_connection(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }

@@ -13,19 +13,19 @@ pub const LINE_MAX: usize = 1024;
 /// Maximum number of lines that are reported as they arrive.
 pub const LINES_MAX: usize = 400;
 /// Number of lines at the end of the output that are also reported if a process exceeds [`LINES_MAX`]. A process usually prints the reason
-/// for its end last.
+/// for its exit last.
 const LAST_LINES: usize = 50;
 /// Maximum number of bytes that are read at once.
 const CHUNK_SIZE: usize = 64 * 1024;
 
-/// The lines of a stream that arrives in pieces.
+/// The lines of a stream that is read in chunks.
 #[derive(Debug, Default)]
 pub struct Lines {
     partial: Vec<u8>,
 }
 
 impl Lines {
-    /// Adds a piece and reports the complete lines, without their newlines.
+    /// Adds a chunk, and reports the complete lines without their newlines.
     pub fn push(&mut self, bytes: &[u8], report: &mut dyn FnMut(Vec<u8>)) {
         for part in bytes.split_inclusive(|b| *b == b'\n') {
             let text = part.strip_suffix(b"\n").unwrap_or(part);
@@ -85,7 +85,7 @@ impl LastLines {
     }
 }
 
-/// Standard output and error of a process, in lines. The default value belongs to no process.
+/// Standard output and error of a process, split into lines. The default value belongs to no process.
 #[derive(Default)]
 pub struct Output {
     streams: [OutputStream; 2],

@@ -1,7 +1,7 @@
 //! Waits for many descriptors at once.
 //!
-//! mio reports each change once. A reader that leaves some of the available bytes must request another report, with [`Reactor::mark_ready`]
-//! or [`Reactor::after_read`]. The next wait then does not block.
+//! mio reports each change once. A reader that leaves some of the available bytes unread must request another report, with
+//! [`Reactor::mark_ready`] or [`Reactor::after_read`]. The next wait then does not block.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -12,7 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-/// The kinds of changes of a source that the reactor reports.
+/// The changes of a source that the reactor reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchMode {
     /// The source can be read from.
@@ -37,7 +37,7 @@ impl From<WatchMode> for Interest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReactorKey(usize);
 
-/// A source that may be ready: reading or writing may still find nothing to do.
+/// A source that may be ready. The report can be spurious, so reads and writes must not block.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready<S> {
     /// The source that may be ready.
@@ -58,7 +58,7 @@ struct ReactorEntry<S> {
     always_ready: bool,
 }
 
-/// A reactor, which waits for many descriptors at once. A value of type `S` identifies each descriptor for the owner.
+/// A reactor that waits for many descriptors at once. A value of type `S` identifies each descriptor to the owner.
 pub struct Reactor<S> {
     poll: Poll,
     events: Events,
@@ -143,7 +143,7 @@ impl<S: Copy> Reactor<S> {
         }
     }
 
-    /// Handles a read that returned `read` bytes into a buffer of `room` bytes. Reports the source again if more bytes may be available.
+    /// Handles a read of `read` bytes into a buffer of `room` bytes. Reports the source again if more bytes may be available.
     pub fn after_read(&mut self, key: ReactorKey, read: usize, room: usize) {
         let more = |entry: &ReactorEntry<S>| read == room || entry.ended || entry.always_ready;
         if self.entries[key.0].as_ref().is_some_and(more) {
@@ -151,7 +151,7 @@ impl<S: Copy> Reactor<S> {
         }
     }
 
-    /// Waits at most `limit`, or without a limit for `None`. A signal ends the wait.
+    /// Waits for at most `limit`, or without a limit if it is `None`. A signal ends the wait.
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<Vec<Ready<S>>> {
         let mut limit = if self.mark_ready.is_empty() { limit } else { Some(Duration::ZERO) };
         // mio rounds to milliseconds, but most servers send several responses within a millisecond.

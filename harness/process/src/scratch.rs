@@ -9,7 +9,7 @@ use tempfile::TempDir;
 /// disk, and each launch needs several files.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
-/// Creates a private folder for sockets and links, which are small. The folder is in memory unless TMPDIR is set.
+/// Creates a private folder for sockets and links, which are small. The folder is in memory if possible, unless TMPDIR is set.
 pub fn scratch_folder() -> io::Result<TempDir> {
     let asked_for = std::env::var_os("TMPDIR").is_some_and(|dir| !dir.is_empty());
     if !asked_for && let Ok(folder) = folder_in(Path::new(MEMORY_FOLDER)) {

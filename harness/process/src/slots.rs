@@ -1,4 +1,4 @@
-//! The limit for launches that work at the same time. A launch that only waits for the required duration of a silence uses no processor
+//! The limit on launches that work at the same time. A launch that only waits for the required duration of a silence uses no processor
 //! time, so another launch may start.
 
 use std::io;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::observe::procfs::{ProcessorTime, processor_time};
 
-/// Interval between checks of whether the machine is idle. After each check that finds it idle, one more launch may be open.
+/// Interval between checks of whether the machine is idle. After each check that finds it idle, one more launch may start.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Percentage of processor time that must be unused for a machine to count as idle.
 const IDLE_PERCENT: u64 = 40;
 
-/// The limit for launches that work at the same time.
+/// The limit on launches that work at the same time.
 #[derive(Debug)]
 pub struct Slots {
     jobs: usize,
@@ -31,15 +31,15 @@ struct SlotUsage {
     idleness: IdlenessMeter,
 }
 
-/// A meter of the share of unused processor time.
+/// A meter for the share of unused processor time.
 #[derive(Debug, Default)]
 struct IdlenessMeter {
     last: Option<(Instant, ProcessorTime)>,
 }
 
 impl IdlenessMeter {
-    /// Returns whether the machine was idle since the previous measurement, which must be at least [`CHECK_INTERVAL`] ago. Returns false if
-    /// this is unknown.
+    /// Returns whether the machine has been idle since the previous measurement, which must be at least [`CHECK_INTERVAL`] ago. Returns
+    /// false if this is unknown.
     fn is_idle(&mut self) -> bool {
         if self.last.is_some_and(|(at, _)| at.elapsed() < CHECK_INTERVAL) {
             return false;
@@ -55,7 +55,7 @@ fn has_spare(before: ProcessorTime, now: ProcessorTime) -> bool {
     all > 0 && now.idle.saturating_sub(before.idle) * 100 >= all * IDLE_PERCENT
 }
 
-/// The permission of a launch to work, which is released on drop.
+/// Permission for a launch to work, which is released on drop.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
@@ -68,8 +68,8 @@ impl Slots {
         Self::with(jobs, false)
     }
 
-    /// Creates a limit of `jobs` working launches that allows more open launches while the machine is idle. This uses the time in which
-    /// servers sleep while they start.
+    /// Creates a limit of `jobs` working launches that allows more open launches while the machine is idle. The additional launches use the
+    /// time in which servers sleep while they start.
     pub fn with_idle_filling(jobs: usize) -> Arc<Self> {
         Self::with(jobs, true)
     }

@@ -1,4 +1,4 @@
-//! Checks step by step whether an implementation can be judged on this machine. Each step takes one or two launches.
+//! Checks step by step whether an implementation can be judged on this machine. Each step needs only a few launches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,7 @@ impl DoctorStep {
 pub struct Examination {
     /// The steps, in order. Steps that depend on a failed step are omitted.
     pub steps: Vec<DoctorStep>,
-    /// Optional operations that the implementation supports or lacks.
+    /// The probed optional operations; the value is true if the implementation supports the operation.
     #[serde(skip)]
     pub operations: BTreeMap<Capability, bool>,
     /// True if a launch on two nodes succeeded.
@@ -126,7 +126,7 @@ use joined
 use finalized
 ";
 
-/// A scenario with a barrier that cannot end, because one process enters it only after the other has observed silence.
+/// A scenario in which one process enters a barrier only after the other has observed silence.
 const SILENCE_SCENARIO: &str = "\
 use init
 0  send    barrier
@@ -137,7 +137,7 @@ use init
 
 const FIRST_RANK: Proc = Proc { group: 0, rank: 0 };
 
-/// Maximum number of lines in a report of a launcher's output.
+/// Maximum number of reported lines of a launcher's output.
 const MAX_OUTPUT_LINES: usize = 3;
 
 /// The reason why a probe has no result.

@@ -1,8 +1,8 @@
-//! Interference between jobs: determines whether a failure depends on another job that runs at the same time.
+//! Detects interference between jobs: failures that depend on another job that runs at the same time.
 //!
-//! A scenario that failed while other scenarios were running is played again alone. If it passes, it is played alongside those scenarios.
-//! These runs alternate with runs alongside the same scenarios on the reference manager, because load alone makes some failures more
-//! frequent. The facts are recorded as events; the judge distinguishes interference from chance.
+//! A scenario that failed while other scenarios were running is played again alone. If it passes, it is played again alongside those
+//! scenarios. These runs alternate with runs alongside the same scenarios on the reference manager, because load by itself makes some
+//! failures more frequent. The facts are recorded as events; the judge distinguishes interference from chance.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,10 +24,10 @@ const MAX_ROUNDS: u32 = 16;
 /// reference manager must pass. Thus a chance failure, whatever its probability, is mistaken for interference in at most about one in
 /// eighty cases.
 const UNRELATED_RUN_FACTOR: u32 = 2;
-/// Number of passing runs that are required once another scenario of this run has shown interference: one run alone, and the others
+/// Number of passing runs that are required after another scenario of this run has shown interference: one run alone, and the others
 /// alongside jobs of the reference manager.
 const REPEATED_RUNS: u32 = 3;
-/// Maximum number of another job's events that are kept as evidence.
+/// Maximum number of events of another job that are kept as evidence.
 const MAX_OTHER_JOB_EVENTS: usize = 40;
 
 /// The process manager whose job is played alongside the failed scenario.
@@ -45,7 +45,7 @@ pub(crate) struct ConcurrentScenarios {
     exclusive_lock: RwLock<()>,
     /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
-    /// True if a failure is not examined again once another scenario has shown it while running alone.
+    /// True if a failure is not examined again after another scenario has shown it while running alone.
     examines_once: bool,
     /// Requirements and symptoms of failures seen while no other job was running.
     seen_alone: Mutex<HashSet<(String, String)>>,

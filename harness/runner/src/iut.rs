@@ -21,7 +21,7 @@ use pmi_scenario::ast::{Capability, ProcessAction, Scenario, SourceFile, Step, S
 use pmi_scenario::suite::Suite;
 use pmi_wire::ConnectionMethod;
 
-/// Maximum time within which a process reports that no process manager has connected to it.
+/// Maximum time for a process to report that no process manager has connected to it.
 const REPORT_WAIT: Duration = Duration::from_secs(10);
 
 /// The outcome of a scenario and its duration; or a verdict and its reason, if the scenario could not be played.
@@ -31,16 +31,16 @@ pub(crate) type PlayResult = Result<(ScenarioOutcome, Duration), (Verdict, Strin
 pub enum Iut {
     /// The in-memory reference server.
     Memory(Config),
-    /// A process manager in real processes, and the environment of its launches.
+    /// A process manager that runs in real processes, and the environment of its launches.
     Processes(Box<Implementation>, LaunchEnvironment),
     /// A PMI library, the claims about its optional operations, and a flag that requests the immediate end of the run.
     Library(Box<Library>, BTreeMap<Capability, bool>, Arc<AtomicBool>),
-    /// A program that speaks PMI, under the reference server.
+    /// A program that speaks PMI and runs under the reference server.
     Client(Box<Program>),
 }
 
 impl Iut {
-    /// Returns the name of the implementation in reports.
+    /// Returns the name that reports use for the implementation.
     pub fn label(&self) -> String {
         match self {
             Self::Memory(_) => "the in-memory reference server".to_owned(),
@@ -170,9 +170,9 @@ impl Iut {
         Ok((outcome, start.elapsed()))
     }
 
-    /// If the launcher has ended without starting the processes, finds out whether it can start fewer: one process per node or, for a
-    /// scenario with `launch`, all processes without the words of `launch`. Returns the number of processes that it can start. Returns
-    /// `None` for a bare proxy: its launcher belongs to the harness, so the launcher's end says nothing about the proxy.
+    /// Finds out whether a launcher that ended without starting the processes can start fewer: one process per node or, for a scenario with
+    /// `launch`, all processes without the words that `launch` adds to the command. Returns the number of processes that the launcher can
+    /// start. Returns `None` for a bare proxy: its launcher belongs to the harness, so the launcher's end says nothing about the proxy.
     fn starts_fewer(
         &self,
         suite: &Suite,
@@ -199,7 +199,7 @@ impl Iut {
     }
 }
 
-/// A prober, which plays internal scenarios against an implementation under test. Their results are not reported.
+/// A prober that plays internal scenarios against an implementation under test. The results of these scenarios are not reported.
 #[derive(Clone, Copy)]
 pub struct Prober<'a> {
     /// The suite, whose fragments the scenarios use.

@@ -1,6 +1,7 @@
-//! The kill matrix, which proves that the suite can fail: plays the suite against every fault and every variation of the reference server.
+//! The kill matrix, which proves that the suite can fail: the results of playing the suite against every fault and every variation of the
+//! reference server.
 //!
-//! A fault is killed if a finding cites a requirement that the fault breaks. In every dialect that has the operation, findings must cite
+//! A fault is killed if a finding cites a requirement that the fault breaks. In all dialects to which the fault applies, findings must cite
 //! requirements of the same rule. A variation must not cause any finding, however minor.
 
 pub mod client;
@@ -55,7 +56,7 @@ pub struct FaultResult {
     /// The requirements of this dialect that the fault breaks.
     pub breaks: Vec<&'static str>,
     /// Scenarios whose findings cite a requirement that the fault breaks. The list is incomplete unless all scenarios were played, because
-    /// playing otherwise stops when the result is certain.
+    /// the run otherwise stops when the result is certain.
     pub killers: Vec<KillResult>,
     /// Scenarios whose findings cite only requirements that the fault does not break.
     #[serde(rename = "wrong_reason")]
@@ -63,7 +64,7 @@ pub struct FaultResult {
 }
 
 impl FaultResult {
-    /// Returns whether a scenario found the fault for the right reason.
+    /// Returns whether a finding cites a requirement that the fault breaks.
     pub fn is_killed(&self) -> bool {
         !self.killers.is_empty()
     }
@@ -104,7 +105,7 @@ pub struct PartyResult {
     pub breaks: Vec<&'static str>,
     /// Requirements that findings cite.
     pub cited: BTreeSet<String>,
-    /// The failures of the test: for a fault, why it is not killed; for a variation, the findings.
+    /// The failures of the test: for a fault, the reasons why it is not killed; for a variation, the findings.
     pub wrong: Vec<String>,
 }
 
@@ -125,9 +126,10 @@ impl PartyResult {
 pub struct KillMatrix {
     /// Number of scenarios that were played against each server.
     pub scenarios: usize,
-    /// Results in the order of the fault table, by dialect.
+    /// The results of each fault, by dialect, in the order of the fault table.
     pub faults: Vec<FaultResult>,
-    /// Results in the order of the variation table. The first is for the server with neither fault nor variation.
+    /// The result of each variation, in the order of the variation table. The first result is for the server with neither fault nor
+    /// variation.
     pub variations: Vec<VariationResult>,
     /// Server requirements that need a fault, but that no finding about a fault cites.
     #[serde(rename = "without_fault")]
@@ -173,7 +175,7 @@ fn common_rules<'a>(
     sets.into_iter().map(rules).reduce(|a, b| &a & &b).unwrap_or_default()
 }
 
-/// Plays a scenario against a server with the given behaviour. Returns the outcome, and whether each effect of the behaviour showed.
+/// Plays a scenario against a server with the given behaviour. Returns the outcome, and whether each effect of the behaviour has applied.
 fn play_scenario(
     suite: &Suite,
     scenario: &Scenario,
@@ -207,7 +209,7 @@ fn found(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option
     Some(KillResult { scenario: scenario.name.clone(), requirements, first_finding: first })
 }
 
-/// Returns whether all findings cite advisory requirements, which are not generally accepted and which conforming servers may break.
+/// Returns whether all cited requirements are advisory: they are not generally accepted, and conforming servers may break them.
 fn is_advice(suite: &Suite, found: &KillResult) -> bool {
     let advisory = |id: &String| suite.catalogue.get(id).is_some_and(|r| r.advisory);
     !found.requirements.is_empty() && found.requirements.iter().all(advisory)
@@ -216,7 +218,7 @@ fn is_advice(suite: &Suite, found: &KillResult) -> bool {
 /// A scenario, and the result of rehearsing all faults and variations with it.
 struct RehearsedScenario<'a> {
     scenario: &'a Scenario,
-    /// Number of events with the plain server.
+    /// Number of events in a run against the plain server.
     length: usize,
     /// For each fault and then for each variation, whether it has a visible effect in the scenario. Without an effect, the server behaves
     /// like the plain server.
@@ -246,7 +248,7 @@ fn in_parallel<T: Send>(count: usize, jobs: usize, work: impl Fn(usize) -> T + S
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Plays each scenario once against the plain server, which notes the effects that each fault and variation would have had. Uses `jobs`
+/// Plays each scenario once against the plain server, which records the effects that each fault and variation would have had. Uses `jobs`
 /// threads.
 fn rehearse<'a>(
     suite: &'a Suite,
@@ -372,7 +374,8 @@ impl<'a> FaultCase<'a> {
 }
 
 /// Plays the remaining scenarios in all cases of a fault. Unless `all` is true, a case ends when it is proven. If all cases of a fault in
-/// several dialects are proven, but they cite no common rule although the fault breaks one, each case continues until they do.
+/// several dialects are proven, but they cite no common rule although the fault breaks one, the cases continue until they cite a common
+/// rule.
 fn play_cases(
     suite: &Suite,
     cases: &mut [FaultCase<'_>],
@@ -398,8 +401,9 @@ fn play_cases(
     }
 }
 
-/// Returns the requirements that a fault breaks in a dialect. Only requirements of the dialect's standards are included. A fault that is
-/// limited to one dialect may also break requirements of another standard, as in the init line, which PMI-2 shares with PMI-1.
+/// Returns the requirements that a fault breaks in a dialect. For a fault of all dialects, these are only requirements of this dialect's
+/// standard. A fault that is limited to one dialect may also break requirements of another standard: for example, PMI-2 shares the init
+/// line with PMI-1.
 fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     let is_of = |id: &&str| {
         fault.dialects != Dialects::All || RequirementSet::of(id).dialect().unwrap_or_default() == dialect
@@ -413,7 +417,8 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
 /// A variation, and the scenarios in which it must not cause a finding.
 struct VariationCase {
     variation: &'static Variation,
-    /// For each rehearsed scenario, whether the variation has an effect there, and the server offers what the scenario needs.
+    /// For each rehearsed scenario, whether the variation has an effect there, and the server supports the operations that the scenario
+    /// needs.
     applies: Vec<bool>,
 }
 
@@ -439,8 +444,8 @@ impl VariationCase {
 }
 
 /// Plays the suite against the plain server and against servers with variations, on `jobs` threads. Unless `all` is true, each server has
-/// several variations. If a server has a finding in a scenario, its variations are split into two halves for this scenario, until each
-/// finding belongs to a single variation.
+/// several variations. If a server causes a finding in a scenario, its variations are repeatedly split in half for this scenario, until
+/// each finding belongs to a single variation.
 fn try_variations(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],
@@ -500,8 +505,8 @@ mod tests {
 
     use super::*;
 
-    /// A scenario in which a fault does not show is not played against the fault. This test plays some of the skipped scenarios, which must
-    /// not find the fault.
+    /// A scenario in which a fault has no visible effect is not played against the fault. This test plays some of the skipped scenarios,
+    /// which must not find the fault.
     #[test]
     fn skipped_scenarios_would_not_find_the_fault() {
         let suite = crate::suite::embedded().expect("the embedded suite is valid");

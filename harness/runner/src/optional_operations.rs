@@ -206,7 +206,7 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
     operations
 }
 
-/// Returns the operations among spawn, names and PMI-1.2 that a server supports in a dialect. Operations without a claim are probed.
+/// Returns which of the operations spawn, names and PMI-1.2 a server supports in a dialect. Operations without a claim are probed.
 /// Campaigns use these operations.
 pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capability> {
     let Iut::Processes(implementation, _) = prober.iut else { return BTreeSet::new() };
@@ -231,7 +231,7 @@ pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capa
 /// The result of a single request for an optional operation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ProbeResult {
-    /// The request was acknowledged. Only this shows that the operation is supported.
+    /// The request was acknowledged. Only an acknowledgement shows that the operation is supported.
     Acknowledged,
     /// The request was refused or not answered. The text completes a sentence that begins with "it".
     Lacking(String),
@@ -326,7 +326,7 @@ fn loses_spawned(prober: Prober<'_>, dialect: Dialect) -> bool {
         })
 }
 
-/// Returns the evidence that a server does not accept an offer of version 2.0, or `None` if the server accepts it.
+/// Returns the evidence that a server does not accept an offer of version 2.0, or `None` if there is no such evidence.
 fn speaks_no_pmi2(prober: Prober<'_>) -> Option<String> {
     let outcome = prober.outcome(include_str!("probes/pmi2.pmi"))?;
     match support(&outcome, Capability::Spawn, b"cmd=init") {
@@ -345,9 +345,9 @@ fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
     outcome.events.iter().any(is_asked)
 }
 
-/// Returns a server's response to the first request that begins with `request`. A successful response counts as support, even if the
-/// operation then has no effect. A request that is never answered shows no support. The scenarios named `answered-when-not-served` report
-/// the silence itself.
+/// Evaluates a server's response to the first request that begins with `request`. A successful response counts as support, even if the
+/// operation then has no effect. A missing response counts as a lack of support. The scenarios named `answered-when-not-served` report the
+/// silence itself.
 fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> ProbeResult {
     let mut connections = Connections::default();
     let mut requester = None;
@@ -415,7 +415,7 @@ fn accepts_offer(need: Capability, request: &[u8], response: &Decoded<'_>) -> bo
     }
 }
 
-/// Returns the error of the last call, or `None` if it succeeded.
+/// Returns the error of the last call, or `None` if the call succeeded.
 fn failed_call(outcome: &ScenarioOutcome) -> Option<String> {
     let returned = outcome.events.iter().rev().find_map(|event| match &event.kind {
         EventKind::Returned { function, returned, .. } => Some((function, returned.result)),
@@ -424,7 +424,7 @@ fn failed_call(outcome: &ScenarioOutcome) -> Option<String> {
     returned.and_then(|(function, result)| failure(function, result)).map(|error| format!("returned {error}"))
 }
 
-/// Returns the error of a call, or `None` if it succeeded.
+/// Returns the error of a call, or `None` if the call succeeded.
 fn failure(function: &str, result: i32) -> Option<String> {
     let code = || signature::function(function).map_or_else(|| result.to_string(), |f| f.result_name(result));
     (result != 0).then(|| format!("{} from {function}", code()))
@@ -451,7 +451,7 @@ fn probe_wire_use(prober: Prober<'_>, api: Dialect) -> Option<Option<String>> {
     (failed.is_some() || is_judged).then_some(failed)
 }
 
-/// Returns the reason why a library cannot be judged under its own process manager, or `None` if it can.
+/// Returns the reason why a library cannot be judged under its own process manager, if there is such a reason.
 fn fails_under_its_manager(prober: Prober<'_>, api: Dialect, server: &Implementation) -> Option<String> {
     let outcome = prober.outcome(initialization(api, true))?;
     if outcome.crashed.is_some() || outcome.hung {
@@ -492,7 +492,7 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
 }
 
 /// Returns the evidence that the processes of a library have found neither their process manager nor each other. Returns `None` for a
-/// library that uses the runner's PMI_FD, because a finding then reports that a process passes the barrier alone.
+/// library that uses the runner's PMI_FD, because a finding then reports that a process passes the barrier on its own.
 pub(crate) fn probe_connection(prober: Prober<'_>, api: Dialect, events: &[Event]) -> Option<String> {
     if let Some(evidence) = singletons(events) {
         return Some(evidence);

@@ -57,11 +57,11 @@ pub struct RunOptions {
     pub jobs: usize,
     /// The limits of a scenario.
     pub limits: ScenarioLimits,
-    /// The strictness, which determines what is red.
+    /// The strictness, which determines which scenarios are red.
     pub strict: Strictness,
     /// Number of red scenarios after which the run stops.
     pub max_fail: Option<usize>,
-    /// True to give up if the implementation is unresponsive.
+    /// True if the run gives up when the implementation is unresponsive.
     pub give_up: bool,
     /// The number of attempts for each scenario.
     pub attempts: AttemptPolicy,
@@ -82,7 +82,7 @@ impl RunOptions {
     }
 }
 
-/// An observer of the progress of a run, in the order of the suite.
+/// An observer that receives the progress of a run, in the order of the suite.
 pub trait Observer {
     /// Called when the run begins.
     fn begin(&mut self, header: &RunHeader);
@@ -102,7 +102,7 @@ impl Observer for () {
 enum WorkerReport {
     Events(usize, Vec<Event>),
     Done(usize, Box<(ScenarioOutcome, Duration)>),
-    /// A scenario with all of its attempts.
+    /// The result of a scenario, with all of its attempts.
     Attempted(usize, Box<AttemptsResult>),
     Skipped(usize, Box<(Verdict, String)>),
 }
@@ -118,7 +118,7 @@ struct AttemptsResult {
     interrupted: bool,
 }
 
-/// A sink that passes events to the main thread in batches, because each wake-up takes time from the scenario.
+/// A sink that passes events to the main thread in batches, because each wake-up of that thread takes processor time from the scenario.
 struct EventBatcher<'a> {
     index: usize,
     sender: &'a mpsc::Sender<WorkerReport>,
@@ -127,7 +127,7 @@ struct EventBatcher<'a> {
     bytes: usize,
 }
 
-/// Number of events, and number of bytes in these events, at which a batch is sent.
+/// Maximum number of events in a batch, and of bytes in these events. A batch that reaches either limit is sent.
 const BATCH: (usize, usize) = (1024, 1 << 20);
 
 impl EventBatcher<'_> {

@@ -1,5 +1,5 @@
-//! A table of offered versions, answered versions and the behaviour after the answer. Each row shows the result of one launch, in which a
-//! server receives an offer, or a program or library receives a response.
+//! A table of offered versions, answered versions and the behaviour after the answer. Each row shows how a server reacts to an offer, or
+//! how a program or library reacts to a response.
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, EventKind, Exit};
@@ -105,10 +105,10 @@ const V2_0: &str = "cmd=init pmi_version=2 pmi_subversion=0";
 const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
 const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 
-/// Text that replaces the response to a request that was not sent because it would do harm.
+/// Text that replaces the response to a request that was not sent, because the request would cause harm.
 const NOT_SENT: &str = "not asked";
 
-/// An offer of two versions in one message, which kills slurmstepd.
+/// Name of the offer of two versions in one message. This offer kills slurmstepd.
 const TWO_VERSIONS: &str = "1.1 and 2.0 in one";
 
 const OFFERS: &[VersionOffer] = &[

@@ -1,5 +1,5 @@
 //! A connection between the runner and a program of the harness that another program has started. Messages in both directions are lines of
-//! JSON, which descriptors may accompany.
+//! JSON, and can carry descriptors.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -27,7 +27,7 @@ const READ_SIZE: usize = 4096;
 const LINE_MAX: usize = 256 << 20;
 /// Maximum length of the first line from a process that is not yet trusted.
 const HELLO_MAX: usize = 1 << 20;
-/// Maximum length of a line from a peer on the network that has not shown its token yet.
+/// Maximum length of a line from a network peer that has not sent its token yet.
 const PASS_MAX: usize = 1024;
 /// Maximum number of bytes in each buffer of a channel to an agent that relays its connection.
 const RELAY_MAX: usize = 64 << 20;
@@ -80,7 +80,7 @@ impl Channel {
         Self { limit: PASS_MAX, ..Self::new(stream) }
     }
 
-    /// Raises the limit for a peer that has shown its token, so that the peer can introduce itself.
+    /// Raises the limit for a peer that has sent a valid token, so that the peer can introduce itself.
     pub(super) fn admit(&mut self) {
         self.limit = HELLO_MAX;
     }
@@ -95,7 +95,7 @@ impl Channel {
         self.limit = LINE_MAX;
     }
 
-    /// Connects to the runner with the scratch folder `scratch`.
+    /// Connects to the runner whose scratch folder is `scratch`.
     pub fn to_runner(scratch: &Path) -> io::Result<Self> {
         UnixStream::connect(scratch.join(SOCKET)).map(Self::new)
     }
@@ -111,7 +111,7 @@ impl Channel {
         self.ended |= self.connection.unwritten() > self.limit;
     }
 
-    /// Writes as many of the waiting bytes as the connection accepts.
+    /// Writes as many of the queued bytes as the connection accepts.
     pub fn flush(&mut self) {
         self.connection.flush();
     }
@@ -187,7 +187,7 @@ impl Channel {
         false
     }
 
-    /// Returns the next received message.
+    /// Returns the next received message, or `None` if no complete message has been received.
     #[expect(clippy::should_implement_trait, reason = "the caller chooses the type of each message")]
     pub fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, InvalidMessage>> {
         let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
@@ -236,7 +236,7 @@ impl Channel {
         if self.connection.is_unread() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }
 
-    /// Sends a message with a descriptor.
+    /// Sends a message and, if one is given, a descriptor.
     pub fn send_with_descriptor(
         &mut self,
         message: &impl Serialize,

@@ -1,7 +1,8 @@
-//! The agent that loads a library and makes the calls that the runner orders.
+//! The agent that loads a library and calls its functions as ordered by the runner.
 //!
-//! Standard input is a socket, which carries orders and reports. If the library exits, crashes or hangs, the runner observes this. Memory
-//! that is passed to the library is never freed, because the library may have kept a pointer.
+//! Orders and reports use a socket: standard input or, if a launcher has started the agent, a connection to the runner. The runner detects
+//! if the library exits, crashes or hangs. Memory that is passed to the library is never freed, because the library may have kept a
+//! pointer.
 
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::fs::File;
@@ -26,7 +27,7 @@ const FILL_BYTE: u8 = 0xa5;
 const UNSET_INT: i32 = -0x5a5a_5a5b;
 /// Number of guard elements (bytes or integers) before and after each buffer. A library must not change them.
 const GUARD_SIZE: usize = 4096;
-/// Number of elements of a buffer, unless the scenario states it.
+/// Default number of elements of a buffer.
 const DEFAULT_SIZE: usize = 1024;
 /// Maximum number of elements of a buffer.
 const SIZE_MAX: usize = 1 << 24;
@@ -44,7 +45,7 @@ pub fn main(library: &Path) -> io::Result<u8> {
     execute_orders(Channel::new(socket), library)
 }
 
-/// File name that makes the binary act as this agent, if a launcher starts the agent.
+/// File name that makes the binary act as this agent when a launcher starts it.
 pub const NAME: &str = "pmi-conform-library-agent";
 
 /// File name of the library, in the parent of the agent's folder.
@@ -214,7 +215,7 @@ fn string(bytes: &[u8]) -> Result<*mut c_char, ArgumentError> {
     Ok(CString::new(bytes)?.into_raw())
 }
 
-/// Splits a string such as "a,b" into its parts. An empty string has no parts.
+/// Splits a string such as "a,b" at each separator. Returns no parts for an empty string.
 fn parts(text: &[u8], separator: u8) -> Vec<&[u8]> {
     if text.is_empty() { Vec::new() } else { text.split(|b| *b == separator).collect() }
 }
@@ -234,7 +235,7 @@ struct Keyval {
     val: *mut c_char,
 }
 
-/// `MPID_Info`, which PMI-2 uses to pass pairs.
+/// `MPID_Info`, which PMI-2 uses to pass key-value pairs.
 #[repr(C)]
 struct Info {
     handle: c_int,

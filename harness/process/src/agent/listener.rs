@@ -18,14 +18,14 @@ use crate::{is_aborted_connection, lacks_descriptors, nonblocking};
 /// Maximum number of agents that have connected but not yet introduced themselves.
 const PENDING_MAX: usize = 4096;
 
-/// Maximum number of network peers that have not shown their token. If one more peer connects, the oldest of them is disconnected.
+/// Maximum number of network peers that have not sent a valid token. When another peer connects, the oldest of these peers is disconnected.
 const UNKNOWN_MAX: usize = 128;
 
 /// A connection whose peer has not introduced itself yet.
 struct PendingAgent {
     channel: Channel,
     key: ReactorKey,
-    /// The peer's network address, until the peer has shown its token.
+    /// The peer's network address, until the peer has sent a valid token.
     unverified_address: Option<SocketAddr>,
 }
 
@@ -63,7 +63,7 @@ impl AgentListener {
         Ok(Self { listener, network, pending: BTreeMap::new(), count: 0, scratch })
     }
 
-    /// Returns the address and the token for agents on the network, if the listener accepts them.
+    /// Returns the address and the token for agents on the network, if the listener accepts such agents.
     pub fn route(&self) -> Option<&Route> {
         self.network.as_ref().map(NetworkListener::route)
     }
@@ -98,8 +98,8 @@ impl AgentListener {
         reactor.add(&self.listener, source, WatchMode::Read)
     }
 
-    /// Creates an agent for a process group, and returns the agent's path. `name` selects the kind of agent. If the agents run on other
-    /// machines, the agent already exists there, and only its path is returned.
+    /// Creates an agent for a process group, and returns the agent's path. `name` selects the kind of agent. If agents run on other
+    /// machines, the agent must already exist there, and this function only returns its path.
     pub fn make_agent(&self, binary: &Path, name: &str, group: u32) -> io::Result<PathBuf> {
         if let Some(listener) = &self.network {
             return Ok(path_of_group(listener.agent(), group));
@@ -114,7 +114,7 @@ impl AgentListener {
     }
 
     /// Creates the agent for a rank, and returns the agent's path. If `quick` is given, this is the path of the quick agent. The full agent
-    /// is then next to the quick agent, which executes it if it cannot handle the launch.
+    /// is then created in the same folder, for launches that the quick agent cannot handle.
     pub fn make_rank(&self, full: &Path, quick: Option<&Path>, group: u32) -> io::Result<PathBuf> {
         let path = self.make_agent(quick.unwrap_or(full), rank::NAME, group)?;
         match quick {
@@ -123,7 +123,7 @@ impl AgentListener {
         }
     }
 
-    /// Accepts new connections. `source` returns the reactor's source for the connection with a given number.
+    /// Accepts new connections. `source` maps the number of a connection to the reactor's source.
     pub fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
         while let Ok((stream, _)) = self.listener.accept() {
             self.admit(Channel::for_unknown_process(stream), None, reactor, &source);
@@ -146,7 +146,7 @@ impl AgentListener {
         }
     }
 
-    /// Returns the network peers that have not shown their token.
+    /// Returns the network peers that have not sent a valid token.
     fn unverified_agents(&self) -> impl Iterator<Item = u64> {
         self.pending.iter().filter(|(_, agent)| agent.unverified_address.is_some()).map(|(id, _)| *id)
     }
@@ -182,13 +182,13 @@ impl AgentListener {
         }
     }
 
-    /// Returns the connections whose peers have not introduced themselves.
+    /// Returns the numbers of the connections whose peers have not introduced themselves.
     pub fn pending(&self) -> Vec<u64> {
         self.pending.keys().copied().collect()
     }
 
-    /// Reads from the pending connection `id`. After the introduction, the connection belongs to the caller. After any other message, the
-    /// connection is closed.
+    /// Reads from the pending connection `id`. Returns the introduction and the connection when the introduction has arrived. Closes the
+    /// connection if it has ended or a message is invalid.
     pub fn receive_hello<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) -> Option<(Hello, Channel)> {
         let PendingAgent { channel, unverified_address: unknown, .. } = self.pending.get_mut(&id)?;
         channel.receive();

@@ -1,4 +1,4 @@
-//! Programs of the harness that other programs start, as a rank or to load a library, and their connection to the runner.
+//! Programs of the harness that other programs start, as ranks or to load a library, and their connections to the runner.
 //!
 //! - [`rank`] is the program that a process manager under test starts as a rank.
 //! - `quick` is a faster version of the rank's agent for nearly all launches. In all other cases, it executes the full agent.
@@ -81,7 +81,7 @@ pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
         .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
 }
 
-/// Returns the variables that describe the node of the process, and the `PMI_*` variables except the harness's own.
+/// Returns the variables that describe the node of the process, and the `PMI_*` variables except those of the harness.
 pub fn protocol_environment() -> BTreeMap<String, String> {
     let is_of_node = |name: &[u8]| {
         NODE_VARIABLES.iter().chain([&LOCAL_SIZE_VARIABLE]).any(|variable| variable.as_bytes() == name)
@@ -126,8 +126,8 @@ pub fn pmi_fd() -> Result<OwnedFd, PmiFdError> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Returns whether a descriptor can carry messages. RFC 13 requires a descriptor, not a socket, so a character device (pty) or a FIFO may
-/// be used.
+/// Returns whether a descriptor is a FIFO or a character device, such as a pty. RFC 13 does not require PMI_FD to be a socket, so these are
+/// valid as well.
 fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fstat(fd).is_ok_and(|stat| {
         let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);

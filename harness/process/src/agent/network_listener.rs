@@ -1,4 +1,4 @@
-//! The runner's listener for agents on other machines: an address that it announces, and a token that each connection must show.
+//! The runner's listener for agents on other machines: an address that the runner announces, and a token that each peer must send.
 
 use std::fmt::Write;
 use std::io;
@@ -14,7 +14,7 @@ use crate::nonblocking;
 /// Maximum number of rejected connections that are reported, so that repeated attempts do not fill a terminal.
 const MAX_REJECTIONS_REPORTED: usize = 10;
 
-/// The options for agents on other machines: the address of `--listen`, and the path of the agent.
+/// The options for agents on other machines: the address given with `--listen`, and the path of the agent.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     address: IpAddr,
@@ -27,7 +27,7 @@ pub struct ListenOptions {
     reported: Arc<AtomicUsize>,
 }
 
-/// The reason why the runner cannot listen at an address, with a remedy if there is one.
+/// The reason why the runner cannot listen on an address, with a remedy if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ListenError(String);
@@ -37,7 +37,7 @@ impl ListenOptions {
     ///
     /// # Errors
     ///
-    /// Returns an error if `text` is invalid, or if the runner cannot listen at this address.
+    /// Returns an error if `text` is invalid, or if the runner cannot listen on this address.
     pub fn parse(text: &str, launches: usize, agent: PathBuf, report: fn(&str)) -> Result<Self, ListenError> {
         let wrong = |why: &str| ListenError(format!("\"{text}\": {why}"));
         let (host, ports) = match text.parse::<IpAddr>() {
@@ -144,7 +144,7 @@ impl NetworkListener {
     }
 }
 
-/// Returns a random string of letters and digits that cannot be guessed.
+/// Returns a random, unguessable string of hexadecimal digits.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;

@@ -1,4 +1,4 @@
-//! The connection of a process with PMI_PORT: the process connects to the server and sends its id.
+//! The connection of a process through PMI_PORT: the process connects to the server and sends its id.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 
-/// Maximum wait for a response. After that, the server counts as unresponsive.
+/// Maximum time to wait for a response. After this time, the server counts as unresponsive.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Environment variable through which a scenario requests that processes send initack in two pieces. Its name does not begin with `PMI_`,
@@ -79,8 +79,8 @@ fn lines(text: &[u8]) -> usize {
     text.iter().filter(|b| **b == b'\n').count()
 }
 
-/// Reads until `count` lines or `longest` bytes have arrived. Returns the bytes, and true if the deadline or the end of the stream came
-/// first. Reads byte by byte, because the bytes after the last line belong to the protocol.
+/// Reads until `count` lines or `longest` bytes have arrived. Returns the bytes, and true if the deadline or the end of the stream was
+/// reached first. Reads byte by byte, because the bytes after the last line belong to the protocol.
 pub(super) fn read_lines(
     stream: &mut TcpStream,
     count: usize,

@@ -17,7 +17,7 @@ pub(super) struct TokenMessage {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TokenAccepted {}
 
-/// The message in which an agent introduces itself to the runner.
+/// The message with which an agent introduces itself to the runner.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hello {
@@ -63,14 +63,14 @@ pub struct RankHello {
     pub initack_exchange: Option<(Bytes, Bytes)>,
     /// The dialogue with the process manager that the rank has requested.
     pub singinit: Option<SingletonDialogue>,
-    /// The place where the agent runs, if it relays the connection because it cannot pass the connection to the runner.
+    /// The namespaces of the agent, if it relays the connection because it cannot pass the connection to the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "relays")]
     pub relay_location: Option<Box<Namespaces>>,
 }
 
 impl RankHello {
-    /// Returns the variables of [`RankHello::env`] by their names.
+    /// Returns the variables of [`RankHello::env`] by name.
     pub fn variables(&self) -> BTreeMap<String, String> {
         let split = |entry: &Bytes| {
             let entry = String::from_utf8_lossy(&entry.0);
@@ -80,7 +80,7 @@ impl RankHello {
     }
 }
 
-/// The place where a process runs. Process ids and addresses are valid only within the same place.
+/// The PID and network namespaces of a process. Process ids and addresses are valid only within the same namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespaces {
     /// An identifier of the kernel and the PID namespace.
@@ -89,7 +89,7 @@ pub struct Namespaces {
     pub network: String,
 }
 
-/// The dialogue between a process and the process manager that it has requested: lines with their newlines.
+/// The dialogue between a process and the process manager that it has requested: lines including their newlines.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SingletonDialogue {
     /// The first line of the dialogue, which the process manager sends.
@@ -141,7 +141,7 @@ pub enum RelayReport {
         /// The signal.
         signal: i32,
     },
-    /// The number of write and close orders that have been carried out. Sent once the agent sees no unread bytes.
+    /// The number of write and close orders that have been carried out. Sent after the process manager has read all written bytes.
     #[serde(rename = "taken")]
     OrdersDone(u64),
 }

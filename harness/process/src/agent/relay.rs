@@ -1,9 +1,9 @@
 //! An agent that cannot reach the runner's socket, because the agent is on another machine or in another mount namespace. The agent
-//! connects to the address that the runner has announced, shows the token of its launch, and relays bytes between that connection and its
+//! connects to the address that the runner has announced, sends the token of its launch, and relays bytes between that connection and its
 //! PMI_FD.
 //!
-//! The runner's orders and the process manager's bytes all use the same connection, in order. So by the time an agent is ordered to exit,
-//! it has carried out all earlier orders to write.
+//! The runner's orders arrive in sequence over a single connection. So by the time an agent is ordered to exit, it has carried out all
+//! earlier orders to write.
 
 use std::fs;
 use std::io;
@@ -124,7 +124,7 @@ pub(super) fn group_of_path(path: &Path) -> u32 {
     group
 }
 
-/// Returns the place where this process runs.
+/// Returns the namespaces of this process.
 pub fn place() -> Namespaces {
     let kernel = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = |kind: &str| {

@@ -1,4 +1,4 @@
-//! A singleton, which requests a process manager. It waits for the connection, and sends the same messages as MPICH's client.
+//! A singleton that requests a process manager. It waits for the connection, and sends the same messages as MPICH's client.
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,8 +1,8 @@
-//! The control-flow edges that an implementation under test executes, if it was compiled to count them: AFL++'s map.
+//! The control-flow edges that an implementation under test executes, in the format of AFL++'s map.
 //!
-//! Programs compiled with `afl-clang-fast` and similar compilers count in shared memory: a byte for each edge. The memory is a System V
-//! segment, whose id is in the environment ([`ID`]). Every process that the implementation starts inherits the id and counts in the same
-//! map. Other programs ignore the id and leave the map empty.
+//! Programs compiled with `afl-clang-fast` and similar compilers count their executed edges in shared memory, with one byte for each edge.
+//! The memory is a System V segment, whose id is in the environment ([`ID`]). Every process that the implementation starts inherits the id
+//! and updates the same map. Other programs ignore the id and leave the map empty.
 
 use std::cell::RefCell;
 use std::io;
@@ -89,7 +89,7 @@ impl EdgeMap {
         }
     }
 
-    /// Returns whether another process may have counted in the map. If not, the map need not be read.
+    /// Returns whether another process may have written to the map. If not, the map need not be read.
     pub fn was_attached(&self) -> bool {
         let mut state = MaybeUninit::<libc::shmid_ds>::uninit();
         #[expect(unsafe_code, reason = "see `new`")]
@@ -111,7 +111,7 @@ impl EdgeMap {
         }
     }
 
-    /// Returns the executed edges with their counts, which wrap after 255.
+    /// Returns the executed edges with their counts, which wrap around after 255.
     pub fn counted(&self) -> Vec<(u32, u8)> {
         let mut all = Vec::new();
         for (at, word) in self.words().iter().enumerate() {

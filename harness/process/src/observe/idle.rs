@@ -1,7 +1,7 @@
-//! Proves from the state of the server's processes that no response will come.
+//! Proves from the state of the server's processes that the server will send no response.
 //!
-//! A server is *idle* when each thread of each of its processes waits without a time limit for an event that only the harness can cause. No
-//! timer and no process outside the server will wake it. Silence is then proved without a timeout. This works only on Linux; on other
+//! A server is *idle* when each thread of each of its processes waits without a time limit for an event that only the harness can cause.
+//! Neither a timer nor any other process will wake it. Silence is then proved without a timeout. This works only on Linux; on other
 //! systems, silence is never proved.
 //!
 //! A server whose threads wake periodically never appears idle. If each of its threads has woken several times and the server has sent
@@ -51,9 +51,9 @@ pub struct IdleCheck {
 
 impl IdleCheck {
     /// Examines the processes twice. Returns true if every thread was in an endless wait both times and did not run in between. `list`
-    /// returns the sorted process ids, or `None` if the processes prove nothing. `list` is called between the two examinations, so that a
-    /// process that is being started is not missed. If `uses_alarms` is true, a process that catches alarms is assumed to have set an
-    /// alarm, because alarms cannot be observed.
+    /// returns the sorted process ids, or `None` if the processes cannot prove silence. `list` is called between the two examinations, so
+    /// that a process that is being started is not missed. If `uses_alarms` is true, a process that catches alarms is assumed to have set
+    /// an alarm, because alarms cannot be observed.
     pub fn all_waiting(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
@@ -69,8 +69,9 @@ impl IdleCheck {
         self.since.is_some()
     }
 
-    /// Returns the time since the first check that found all threads in the same waits, or `None` if the last check found a running thread.
-    /// On a loaded machine, data may be on its way to a waiting process, which the state of the process does not show.
+    /// Returns the time since the first check that found all threads in the same waits, or `None` if the last check found a thread that was
+    /// not waiting. On a loaded machine, data may still be on its way to a waiting process, although the state of the process does not show
+    /// this.
     pub fn waited(&self) -> Option<Duration> {
         self.since.as_ref().map(|(since, _)| since.elapsed())
     }
@@ -116,7 +117,7 @@ pub struct PollCount {
 }
 
 impl PollCount {
-    /// Returns the number of times that every thread with a time limit has begun to wait since the count began. Returns 0 if any thread is
+    /// Returns the smallest number of waits that any thread with a time limit has begun since the count began. Returns 0 if any thread is
     /// running or was created since then, or if no thread waits with a time limit.
     pub fn rounds(&mut self, pids: &[i32]) -> u64 {
         let mut least = None;
@@ -136,7 +137,7 @@ impl PollCount {
     }
 }
 
-/// Returns the wait of each thread of a process and the number of its voluntary sleeps; `None` if any thread does not wait.
+/// Returns the id, the wait and the number of voluntary sleeps of each thread of a process; `None` if any thread does not wait.
 fn waits(pid: i32) -> Option<Vec<(i32, ThreadWait, u64)>> {
     threads(pid, |thread| match thread {
         Thread::Waits { tid, wait, sleeps } => Ok((tid, wait, sleeps)),
@@ -165,14 +166,13 @@ fn examine(pids: &[i32]) -> ActivityState {
 enum Thread {
     /// The thread sleeps. `sleeps` is the number of its voluntary sleeps.
     Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
-    /// The thread is running or stopped, or waits for a disk. A slow read from a disk is work, not silence.
+    /// The thread is running or stopped, or waits for a disk. A slow read from a disk counts as work, not as silence.
     Busy,
     /// The thread seems to have ended.
     Ended,
 }
 
-/// Examines the threads of a process until `take` rejects one. The other threads are looked up only if the process has more than one
-/// thread.
+/// Examines the threads of a process until `take` rejects one. Looks up the other threads only if the process has more than one thread.
 fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<T>, E> {
     let (first, count) = examine_thread(pid, pid);
     let mut all = vec![take(first)?];
@@ -189,7 +189,8 @@ fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<
     Ok(all)
 }
 
-/// Returns whether a call reads from a file, which may be on a slow server. The thread then sleeps as if it waited for an event.
+/// Returns whether a system call reads from a file. The file may be on a slow server, and the thread then sleeps as if it were waiting for
+/// an event.
 fn reads_file(pid: i32, line: &str) -> bool {
     let mut words = line.split_whitespace();
     let number = words.next().and_then(|n| n.parse::<u32>().ok());
@@ -224,7 +225,7 @@ fn examine_thread(pid: i32, tid: i32) -> (Thread, Option<u32>) {
 
 /// Returns whether only these processes and their controlled peers can wake the waiting threads. Other causes of a wake-up are a timer, a
 /// connection to a daemon or another host, and bytes on a TCP connection that the kernel delivers later. A timer is a timerfd, a POSIX
-/// timer, or an alarm, of which only the handler is visible.
+/// timer, or an alarm. Only the handler of an alarm is visible.
 fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
@@ -317,11 +318,11 @@ enum ThreadWait {
     Endless,
     /// The thread waits for an event with a timeout, or just sleeps.
     Limited,
-    /// The thread does not wait, or waits for something else.
+    /// The thread does not wait, or does not wait for an event.
     None,
 }
 
-/// Returns the kind of wait, given a line of `/proc/PID/task/TID/syscall`, which contains the call's number and arguments.
+/// Returns how a thread waits, according to a line of `/proc/PID/task/TID/syscall`, which contains the call's number and arguments.
 fn wait(line: &str) -> ThreadWait {
     let mut words = line.split_whitespace();
     let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { return ThreadWait::None };

@@ -1,4 +1,4 @@
-//! Reads files in `/proc` about processes. The processes may be hostile.
+//! Reads the files in `/proc` that describe processes. The processes may be hostile.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-/// Maximum number of bytes that are read from a file. Files in `/proc` are far shorter.
+/// Maximum number of bytes that are read from a file. Files in `/proc` are much smaller.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 /// Maximum number of bytes that the kernel returns at once.
 const PAGE_SIZE: usize = 4096;
@@ -84,7 +84,7 @@ pub fn is_exiting(pid: Pid) -> bool {
         .is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
-/// The content of `/proc/PID/stat`, see proc_pid_stat(5).
+/// The content of `/proc/PID/stat` (see proc_pid_stat(5)).
 pub struct Stat {
     text: String,
     /// The position of the name, which may contain spaces and parentheses.

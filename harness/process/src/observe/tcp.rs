@@ -1,9 +1,9 @@
 //! The other end of a TCP connection whose two ends are on this host.
 //!
-//! For a local socket, the kernel reports the process that created it and the number of bytes that the other side has not read. For TCP, it
-//! reports neither through the socket: bytes count as arrived once they are in the other side's queue. `sock_diag(7)` reports both for the
-//! other socket, if that socket is in the same network namespace. (`/proc/net/tcp` contains the same information, but takes a hundred times
-//! as long.)
+//! For a local socket, the kernel reports the process that created the other end, and the number of bytes that the other side has not read.
+//! For TCP, it reports neither through the socket: bytes count as delivered when they are in the other side's queue. `sock_diag(7)` reports
+//! the unread bytes and the inode of the other socket, if that socket is in the same network namespace. (`/proc/net/tcp` contains the same
+//! information, but takes a hundred times as long.)
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ const TCP: u8 = 6;
 /// `INET_DIAG_INFO`: the attribute that contains `struct tcp_info`.
 const INFO_ATTRIBUTE: u16 = 2;
 
-/// Length of `struct inet_diag_msg`, which the attributes follow.
+/// Length of `struct inet_diag_msg`, which precedes the attributes.
 const MESSAGE_LENGTH: usize = 72;
 
 /// Offset of `tcpi_notsent_bytes` in `struct tcp_info`.
@@ -118,7 +118,7 @@ fn read_answer(answer: &[u8]) -> Option<PeerState> {
     Some(PeerState { unread: received as usize, in_transit: held_back as usize, inode: inode.into() })
 }
 
-/// Returns the process among `pids` that has the socket open.
+/// Returns the process among `pids` that has the socket with this inode open.
 pub fn find_owner(inode: u64, pids: &[i32]) -> Option<i32> {
     let name = format!("socket:[{inode}]");
     let has = |pid: &&i32| {

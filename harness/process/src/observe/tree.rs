@@ -35,7 +35,7 @@ pub fn become_subreaper() {
 struct LaunchRegistry {
     /// The mark of each launch, by the launcher's process id.
     launches: HashMap<i32, String>,
-    /// Orphans without a mark, each with the launchers whose launches may have left it.
+    /// Orphans without a mark, each with the launchers whose launches may have started it.
     unmarked_orphans: HashMap<i32, HashSet<i32>>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 
 /// Handles a launcher that has ended and been reaped. Orphans with the mark of this launch are killed immediately: [`end_all`] may have
 /// missed one, because a process has no readable environment while it starts another program. Orphans whose environment was cleared have no
-/// mark. They are killed once every launch that may have left them is over.
+/// mark. They are killed when every launch that may have started them has ended.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         all.launches.remove(&launcher);
@@ -86,13 +86,13 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     end_orphans(doomed);
 }
 
-/// Returns whether a child is alive and has no mark in `live`.
+/// Returns whether a child is alive and has none of the marks in `live`.
 fn is_unmarked(pid: i32, live: &HashMap<i32, String>) -> bool {
     parent(pid).is_some_and(|(_, zombie)| !zombie)
         && mark_of(pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried))
 }
 
-/// Returns the children that are not in this process's group. Processes in the group were not started for a launch.
+/// Returns the children that are not in the process group of this process. Children in that group were not started for a launch.
 fn launched_among(children: Vec<i32>) -> impl Iterator<Item = i32> {
     let own_group = rustix::process::getpgrp();
     children.into_iter().filter(move |pid| {
@@ -113,7 +113,7 @@ fn end_orphans(mut orphans: HashSet<i32>) {
     });
 }
 
-/// Waits until `gone` returns true, but at most two seconds. On a busy machine, a killed process does not disappear immediately.
+/// Waits until `gone` returns true, but for at most two seconds. On a busy machine, a killed process does not disappear immediately.
 fn wait_until_gone(mut gone: impl FnMut() -> bool) {
     for round in 0..200 {
         if gone() {
@@ -123,13 +123,13 @@ fn wait_until_gone(mut gone: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the process that made a connection, if it is another process on this host.
+/// Returns the process that created a connection, if it is another process on this host.
 pub fn peer_process(connection: impl AsFd) -> Option<i32> {
     let made = rustix::net::sockopt::socket_peercred(connection).ok()?.pid;
     (made != rustix::process::getpid()).then(|| made.as_raw_nonzero().get())
 }
 
-/// Returns the ids of all processes that this process can see, of any user.
+/// Returns the ids of all processes that this process can see, including those of other users.
 pub fn all_processes() -> Vec<i32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
@@ -140,7 +140,7 @@ pub fn memory(pid: i32) -> Option<Memory> {
     memory_in(pid, &Stat::of(pid)?)
 }
 
-/// Returns the number of open descriptors of a process; 0 if it cannot be read.
+/// Returns the number of open descriptors of a process; 0 if the number cannot be read.
 pub fn descriptors(pid: i32) -> u64 {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |open| open.count() as u64)
 }
@@ -150,8 +150,8 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
     Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })
 }
 
-/// Returns the processes that may act for a launch, sorted by process id: the launcher's descendants, and orphans that may belong to this
-/// launch. Leaves out the processes in `agents`, which belong to the harness.
+/// Returns the processes that may belong to a launch, sorted by process id: the launcher, its descendants, and orphans. Excludes the
+/// processes in `agents`, which belong to the harness.
 pub fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
     // Orphans are listed last: if a process ends while the descendants are being listed, its children have become orphans by then.
     let mut all = below(launcher, agents);
@@ -181,7 +181,7 @@ fn mark_of(pid: i32) -> Option<String> {
     variable_of(pid, MARK)
 }
 
-/// Returns a variable of a process's environment. A zombie no longer has an environment.
+/// Returns the value of a variable in a process's environment. A zombie no longer has an environment.
 pub fn variable_of(pid: i32, name: &str) -> Option<String> {
     value_in(&environment(pid)?, name)
 }
@@ -202,7 +202,7 @@ fn value_in(environment: &[u8], name: &str) -> Option<String> {
 }
 
 /// Returns a process's environment, unless it is empty. While a process executes a new program, its environment reads as empty or
-/// incomplete, so it is read again until it is complete.
+/// incomplete, so this function repeats the read until the environment is complete.
 fn environment(pid: i32) -> Option<Vec<u8>> {
     /// Maximum wait for a program to start. Only a file system that does not respond takes this long.
     const MAX_START_TIME: Duration = Duration::from_secs(10);
@@ -266,7 +266,7 @@ fn children(pid: i32) -> Vec<i32> {
     threads.flat_map(|thread| children_of_thread(pid, thread)).collect()
 }
 
-/// Returns the children of a process whose state has just been read. The other threads are looked up only if the process has more than one
+/// Returns the children of a process whose state has just been read. Looks up the other threads only if the process has more than one
 /// thread.
 fn children_of(pid: i32, stat: &Stat) -> Vec<i32> {
     match stat.number(20) {

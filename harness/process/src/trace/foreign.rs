@@ -15,7 +15,7 @@ use crate::observe::procfs::{self, Stat};
 use pmi_judge::crash::SignalCause;
 use pmi_judge::event::Exit;
 
-/// Maximum time between the close of a process's connections and its death.
+/// Maximum time between the closing of a process's connections and its death.
 pub const MAX_DYING_TIME: Duration = Duration::from_millis(20);
 
 /// A process whose end is observed although it is not a child of this process.
@@ -60,7 +60,7 @@ impl ForeignProcess {
         }
     }
 
-    /// Returns the exit of the process, if it has ended and the kernel reports it.
+    /// Returns the exit of the process, if the process has ended and the kernel reports its exit.
     pub fn exit(&self) -> Option<Exit> {
         // This method is called whenever no event arrives. The process is usually alive then, and this check is fast.
         if !self.has_ended() {
@@ -83,7 +83,7 @@ impl ForeignProcess {
         self.ends_within(Duration::ZERO)
     }
 
-    /// Waits at most `time` for the end of the process. Returns whether it has ended.
+    /// Waits for at most `time` until the process has ended. Returns whether it has ended.
     pub fn ends_within(&self, time: Duration) -> bool {
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
@@ -106,7 +106,7 @@ impl ForeignProcess {
     }
 }
 
-/// `struct pidfd_info` in its first version.
+/// The first version of `struct pidfd_info`.
 #[repr(C)]
 #[derive(Default)]
 struct PidfdInfo {
@@ -131,7 +131,7 @@ fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
     (info.mask & PIDFD_INFO_EXIT != 0).then_some(info.exit_code)
 }
 
-/// Tests whether the kernel reports exits of reaped processes, by running `program` to print its version.
+/// Tests whether the kernel reports exits of reaped processes, by running `program --version`.
 pub fn kernel_reports_exits(program: &Path) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -4,7 +4,7 @@
 //! interfere with this process's own waits for launches. Therefore, the tracer is a small separate process, started for each examined
 //! scenario. Each process that the same thread starts during that time requests to be traced before it executes its own program. The tracer
 //! also traces the descendants of these processes. The tracer only reports its observations of dead processes. This module interprets the
-//! observations once the scenario has ended.
+//! observations after the scenario has ended.
 //!
 //! Nothing depends on the tracer. If the tracer ends, the kernel releases all traced processes. The tracer ends when this process does.
 

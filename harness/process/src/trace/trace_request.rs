@@ -1,4 +1,5 @@
-//! Requests to trace processes, from the started processes themselves or from this process: see [`trace`](super).
+//! Sends requests to trace processes. Started processes send their own requests; for a running daemon, this process sends the request (see
+//! [`trace`](super)).
 
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -49,7 +50,7 @@ pub fn is_wanted() -> bool {
     TRACER.get().is_some()
 }
 
-/// Requests tracing of a running daemon process, if there is a tracer. The tracer reports whether the system allows it.
+/// Requests tracing of a running daemon process, if there is a tracer. The tracer reports whether the system allows this.
 pub fn trace_daemon(pid: i32) {
     let Some((connection, _)) = TRACER.get() else { return };
     #[expect(unsafe_code, reason = "the connection belongs to a caller in this thread")]

@@ -1,5 +1,6 @@
 //! The tracer process. It traces each process for which tracing is requested, by that process or by another, and all descendants of these
-//! processes. It continues each process after each stop. When a process dies, it stores the state that a debugger would examine.
+//! processes. The tracer continues each process after each stop. When a process dies, the tracer stores the state that a debugger would
+//! examine.
 //!
 //! The tracer is minimal: it only waits for the next stop or request, and its storage is limited.
 
@@ -255,7 +256,7 @@ fn registers(thread: i32) -> Option<[u64; 4]> {
     return Some([registers.pc, registers.sp, registers.regs[29], registers.regs[30]]);
 }
 
-/// The registers of other processors are not supported.
+/// Returns `None`, because the registers of other processors are not supported.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn registers(_thread: i32) -> Option<[u64; 4]> {
     None

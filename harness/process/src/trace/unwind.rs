@@ -68,7 +68,7 @@ impl Mapping {
     }
 }
 
-/// The code of a program's or library's file.
+/// The code of a program file or library file.
 struct Image {
     name: String,
     /// The address of the mapped code in the file's own address space.
@@ -85,7 +85,7 @@ struct LoadedImage {
     image: Arc<Image>,
 }
 
-/// The identity of a cached file: device, inode, size, modification time (two parts), and the offset of the code.
+/// The identity of a cached file: device, inode, size, modification time (seconds and nanoseconds), and the offset of the code.
 type ImageIdentity = (u64, u64, u64, i64, i64, u64);
 
 /// Maximum number of cached files.
@@ -200,8 +200,8 @@ impl Image {
         Some((range.start, name))
     }
 
-    /// Returns the source file and line of each address that has them. `path` is the file of the image. The results are cached, because
-    /// finding them takes a long time, and crashes of the same run involve the same calls.
+    /// Returns the source file and line of each address for which they are known. `path` is the file of the image. The results are cached,
+    /// because finding them takes a long time, and crashes of the same run involve the same calls.
     fn lines(&self, path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
         let mut known = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_CACHED_LINES {
@@ -278,7 +278,7 @@ fn unwind(snapshot: &Snapshot, images: &[LoadedImage]) -> Vec<u64> {
     found
 }
 
-/// Returns the source file and line of each address of a file that has them.
+/// Returns the source file and line of each address in a file for which they are known.
 fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
     let mut found = HashMap::new();
     let Ok(file) = File::open(path) else { return found };

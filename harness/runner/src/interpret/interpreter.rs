@@ -1,4 +1,4 @@
-//! The interpreter, which all kinds of runs share. It connects the party and the judge: it passes each expectation to the judge and waits
+//! The interpreter shared by all kinds of runs. It connects the party and the judge: it passes each expectation to the judge and waits
 //! until the expectation is met. Meanwhile, it records all events and answers a library's requests to its process manager.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -16,7 +16,7 @@ use super::manager::{LibraryManager, ManagerResponse, ResponseRule};
 use super::recorder::Recorder;
 use crate::party::{Incoming, Party, ScenarioLimits, SilenceMeaning};
 
-/// Interval between measurements of the memory of a server that is busy but sends nothing.
+/// Interval between measurements of the memory use of a server that is busy but sends nothing.
 const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The early end of a scenario, for a reason that the judge has already received.
@@ -28,7 +28,7 @@ pub(super) struct Interpreter<'a> {
     pub(super) limits: ScenarioLimits,
     pub(super) recorder: Recorder<'a>,
     pub(super) scope: Scope,
-    /// The requirement of the step that is being played.
+    /// The requirement that the current step cites.
     pub(super) cited: String,
     /// Processes that were ordered to exit or to kill themselves.
     pub(super) dismissed: HashSet<Proc>,
@@ -134,7 +134,7 @@ impl<'a> Interpreter<'a> {
         EarlyEnd
     }
 
-    /// Orders all processes to exit, and reads the remaining messages until the job has ended, but at most for the time `ending`. If the
+    /// Orders all processes to exit, and reads the remaining messages until the job has ended, but for at most the time `ending`. If the
     /// job does not end, or is idle for the time `settled`, returns the proof of silence.
     pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
@@ -297,7 +297,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Waits for the next event. Meanwhile, measures the memory of watched processes.
+    /// Waits for the next event. Meanwhile, measures the memory use of watched processes.
     pub(super) fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming {
         if !self.has_watcher {
             return self.party.next(deadline, silence);
@@ -325,7 +325,7 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// Reports the memory of the implementation's processes to the watcher, which may end the scenario.
+    /// Reports the memory use of the implementation's processes to the watcher, which may end the scenario.
     pub(super) fn measure_memory(&mut self) {
         if let Some(watcher) = self.recorder.sink.watcher() {
             self.ended_by_watcher |= watcher.exceeds_memory(self.party.memory());

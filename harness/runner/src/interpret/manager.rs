@@ -17,7 +17,7 @@ pub const KVS_PREFIX: &str = "library-kvs-";
 const PMI_FD: &str = "50";
 
 pub(super) struct LibraryManager {
-    /// The server that answers requests which the scenario does not answer.
+    /// The server that answers all requests that the scenario does not answer.
     pub(super) server: MemoryParty,
     /// True if the library's own process manager has started the processes.
     pub(super) launched: bool,

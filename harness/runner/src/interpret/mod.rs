@@ -1,11 +1,11 @@
 //! Plays the steps of a scenario, in the order of the file, for every rank. The runner carries out its own actions when it reaches their
-//! steps. Expectations are passed to the judge, and the runner waits for them.
+//! steps. It passes expectations to the judge, and waits until they are met.
 //!
 //! - `walk`: statements, in order
 //! - `recorder`: numbers the events, passes them to the judge, and stores them
-//! - `interpreter`: the common part of all runs. The meaning of a step is defined in `server`, in `library`, and in `watch` for runs
+//! - `interpreter`: the code that all runs share. The meaning of a step is defined in `server`, in `library`, and in `watch` for runs
 //!   without expectations
-//! - `free`: the schedule of sessions without an order across ranks
+//! - `free`: schedules without an order across ranks
 //! - `program`: the script of the server under which a program is started
 
 mod free;

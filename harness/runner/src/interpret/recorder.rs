@@ -10,9 +10,10 @@ use crate::party::proxy::UpstreamCommand;
 
 /// A watcher that controls a run without expectations.
 pub trait RunWatcher {
-    /// Receives the memory of the implementation's processes when all ranks have started.
+    /// Receives the memory use of the implementation's processes when all ranks have started.
     fn started(&mut self, memory: Vec<Memory>);
-    /// Receives the current memory of the implementation's processes. Returns true to end the run because they use too much memory.
+    /// Receives the current memory use of the implementation's processes. Returns true if the run must end because they use too much
+    /// memory.
     fn exceeds_memory(&mut self, memory: Vec<Memory>) -> bool;
     /// Receives the time that a step waited for its message.
     fn received(&mut self, waited: Duration);
@@ -45,7 +46,7 @@ const MAX_KEPT_BYTES: usize = 8 << 20;
 /// Maximum number of bytes that are stored for a read or write in the transcript. The monitor receives all bytes.
 pub const MAX_KEPT_MESSAGE: usize = 64 * 1024;
 
-/// A recorder, which numbers the events, stores them, and passes them to the judge.
+/// A recorder that numbers the events, stores them, and passes them to the judge.
 pub struct Recorder<'a> {
     start: Instant,
     pub(super) sink: &'a mut dyn EventSink,

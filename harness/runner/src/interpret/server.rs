@@ -69,7 +69,7 @@ fn depends_on_placement(request: &[u8]) -> bool {
 }
 
 impl Interpreter<'_> {
-    /// If the server has closed a connection, reads everything that the server has sent and printed so far. Called before the runner ends
+    /// Reads everything that the server has sent and printed so far, if the server has closed a connection. Called before the runner ends
     /// the job, because ending the job causes further output.
     fn read_last_events(&mut self) {
         let is_closed = |event: &Event| matches!(event.kind, EventKind::ClosedByServer { .. });

@@ -10,13 +10,13 @@ use pmi_scenario::scope::{ScenarioError, Scope};
 /// Maximum nesting depth of fragments and repetitions. The checker's limit is lower.
 const MAX_DEPTH: usize = 32;
 
-/// A function that finds a fragment by its name.
+/// A function that finds a fragment by name.
 pub type Fragments<'a> = &'a dyn Fn(&str) -> Option<Arc<Scenario>>;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Position<'a> {
     /// The line in the scenario's own file, or the number of the statement if it was not read from a file. For a step of a fragment, this
-    /// is the line of the `use`.
+    /// is the line of the `use` statement.
     pub(crate) line: usize,
     /// The statements that follow in the same body.
     pub(crate) rest: &'a [Statement],
@@ -44,7 +44,7 @@ pub(crate) trait StepReceiver {
 ///
 /// # Errors
 ///
-/// Returns an error if a step fails, or if the scenario has a mistake that shows only when the scenario is executed.
+/// Returns an error if a step fails, or if the scenario contains a mistake that cannot be detected before the scenario is played.
 pub(crate) fn walk<S: StepReceiver>(
     steps: &mut S,
     scenario: &Scenario,
@@ -72,7 +72,8 @@ impl<'a> StepWalk<'a> {
         Self { fragments, newlines, ranks: scenario.ranks }
     }
 
-    /// Returns the line of a statement in the scenario's own file. For a statement of a fragment, this is `line`, the line of the `use`.
+    /// Returns the line of a statement in the scenario's own file. For a statement of a fragment, this is `line`, the line of the `use`
+    /// statement.
     fn line_of(
         &self,
         index: usize,
@@ -88,7 +89,7 @@ impl<'a> StepWalk<'a> {
         }
     }
 
-    /// Skips the statements of a body, starting with the given one.
+    /// Skips the statements of a body, starting at index `from`.
     fn skip(
         &self,
         steps: &mut impl StepReceiver,
@@ -102,7 +103,7 @@ impl<'a> StepWalk<'a> {
         }
     }
 
-    /// Walks over a body. For the body of a fragment, `line` is the line of the `use` that inserts the fragment.
+    /// Walks over a body. For the body of a fragment, `line` is the line of the `use` statement that inserts the fragment.
     fn body<S: StepReceiver>(
         &self,
         steps: &mut S,

@@ -1,5 +1,5 @@
-//! Plays scenarios without expectations, for campaigns. A step that waits for a message accepts any message, and only the monitors
-//! judge. A [`RunWatcher`] controls the run.
+//! Plays scenarios without expectations, for campaigns. A step that waits for a message accepts any message, and only the monitors judge
+//! the run. A [`RunWatcher`] controls the run.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub struct WatchedRun {
     pub running_job_proof: Option<SilenceProof>,
 }
 
-/// Plays the steps of a scenario without expectations. The job may take as long as `ending` to end. The sink must have a watcher.
+/// Plays the steps of a scenario without expectations. The job may take up to `ending` to end. The sink must have a watcher.
 pub fn watch(
     scenario: &Scenario,
     fragments: Fragments<'_>,
@@ -87,8 +87,8 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// If some connections have ended and others have not, waits to see whether the server closes the others too, before the runner closes
-    /// them. Without this wait, the events would not show which connections the server closes.
+    /// Waits for the server to close the remaining connections before the runner closes them, if some connections have already ended.
+    /// Without this wait, the events would not show which connections the server closes.
     fn wait_for_closes(&mut self) {
         let judge = &self.recorder.judge;
         let started = judge.started_processes();
@@ -161,7 +161,7 @@ impl Interpreter<'_> {
         due.map_or(Ok(()), |line| self.bind(line, &message))
     }
 
-    /// Binds the names in the expected message to their values, which later messages may contain.
+    /// Binds the names in the expected message to the received values, which later messages may contain.
     fn bind(&mut self, line: &Template, message: &ReceivedMessage) -> Result<(), WalkEnd> {
         let captures = || {
             line.pieces.iter().filter_map(|piece| match piece {

@@ -1,8 +1,8 @@
-//! The kill matrix of clients, which proves that the monitor finds the errors of clients. It plays scripted sessions, each with one fault
-//! or variation, against the reference server.
+//! The kill matrix of clients, which proves that the monitor finds the errors of clients: the results of playing scripted sessions, each
+//! with one fault or variation, against the reference server.
 //!
-//! A fault is killed by a finding against the client that cites a requirement that the fault breaks. A variation must not cause any
-//! finding, against either side.
+//! A fault is killed if a finding against the client cites a requirement that the fault breaks. A variation must not cause any finding
+//! against either side.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -26,9 +26,10 @@ use pmi_wire::{Framing, Proc};
 /// The kill matrix of the clients.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClientMatrix {
-    /// Results in the order of the fault table.
+    /// The result of each fault, in the order of the fault table.
     pub faults: Vec<PartyResult>,
-    /// Results in the order of the variation table. The first ones are for the sessions with neither fault nor variation.
+    /// The result of each variation, in the order of the variation table. The first results are for the sessions with neither fault nor
+    /// variation.
     pub variations: Vec<PartyResult>,
     /// Client requirements that need a fault, but that no finding about a fault cites.
     #[serde(rename = "without_fault")]
@@ -49,7 +50,7 @@ impl ClientMatrix {
     }
 }
 
-/// Returns whether a client's fault must prove that the requirement is monitored. This excludes requirements that no script can visibly
+/// Returns whether a client fault must prove that the requirement is monitored. This excludes requirements that no script can visibly
 /// break.
 pub fn needs_client_fault(requirement: &Requirement) -> bool {
     requirement.needs_fault(BoundParty::Client)
@@ -176,7 +177,7 @@ fn describe(finding: &Finding) -> String {
     format!("{}: expected {}, seen {}", finding.requirement, finding.expected, finding.seen)
 }
 
-/// Plays the session of a fault or variation. Returns the findings, and the result with an empty `wrong`, which the caller determines.
+/// Plays the session of a fault or variation. Returns the findings, and the result with an empty `wrong`, which the caller fills in.
 fn tried(client: &ClientFault) -> (PartyResult, Vec<Finding>) {
     let findings = judged(&client.session());
     let cited = findings.iter().filter(|f| f.party == PartyKind::Client).map(|f| f.requirement.clone());

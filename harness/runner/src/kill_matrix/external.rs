@@ -1,8 +1,9 @@
-//! The kill matrix of programs and libraries: plays the suite against an implementation in which each fault of the catalogue can be
-//! enabled by name.
+//! The kill matrix of programs and libraries: the results of playing the suite against an implementation in which each fault of the
+//! catalogue can be enabled by name.
 //!
-//! A fault is killed if each scenario that it names, or one about a requirement that it breaks, has a finding that cites the requirement.
-//! Without a fault, the same scenarios must pass. A variation is tested with one scenario of each file, and must not cause any finding.
+//! A fault is killed if each scenario that it names has a finding that cites a broken requirement. If a fault names no scenario, one of the
+//! scenarios about the broken requirements must have such a finding. Without the fault, the named scenarios must pass. A variation is
+//! tested with one scenario of each file, and must not cause any finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use pmi_scenario::ast::{Capability, Dialect, Scenario};
 use pmi_scenario::requirement::{BoundParty, Requirement, RequirementSet};
 use pmi_scenario::suite::Suite;
 
-/// Number of scenarios that are played before the fault may count as killed.
+/// Number of scenarios that are played between two checks of whether the fault is killed.
 const BATCH_SIZE: usize = 4;
 
-/// An implementation whose faults have names, and the scenarios for it.
+/// An implementation whose faults can be enabled by name, and the scenarios for it.
 pub struct ExternalMatrix<'a> {
     /// The suite that contains the scenarios.
     pub suite: &'a Suite,
@@ -31,11 +32,11 @@ pub struct ExternalMatrix<'a> {
     pub under_test: ImplementationKind,
     /// The dialect of the scenarios.
     pub dialect: Dialect,
-    /// A function that returns the implementation with the named faults, or without a fault if the name is empty.
+    /// A function that returns the implementation with the named fault, or without a fault if the name is empty.
     pub with_fault: &'a (dyn Fn(&str) -> Iut + Sync),
     /// The options of each run.
     pub options: RunOptions,
-    /// The number of faults to play at a time.
+    /// Number of faults that are tested at the same time.
     pub jobs: usize,
 }
 
@@ -158,7 +159,7 @@ impl ExternalMatrix<'_> {
     }
 }
 
-/// Describes a result whose verdict is not among `allowed`; `None` if the verdict is allowed.
+/// Returns a description of a result whose verdict is not among `allowed`, or `None` if the verdict is allowed.
 fn first_disallowed(result: &ScenarioResult, allowed: &[Verdict]) -> Option<String> {
     let is_fine = allowed.contains(&result.verdict);
     let finding = result.findings.first().map(|f| f.finding.requirement.as_str());

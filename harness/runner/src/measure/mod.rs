@@ -1,8 +1,8 @@
-//! Measures how long a process manager takes to answer its processes, depending on their number. MPI users notice start-up times first, and
-//! these measurements show the part that is due neither to the library nor to the network.
+//! Measures how long a process manager takes to answer its processes, depending on the number of processes. MPI users notice start-up times
+//! first, and these measurements show how much of that time is due neither to the library nor to the network.
 //!
-//! All ranks make their requests at once, and the clock stops when the last of them has its response. One process acts for all of them and
-//! takes a few microseconds for each message. So the result is an upper bound, with the same overhead for every manager.
+//! All ranks make their requests at once, and the clock stops when the last rank has its response. One process acts for all ranks, and
+//! needs a few microseconds for each message. So the result is an upper bound, with the same overhead for every manager.
 
 mod plan;
 mod request;
@@ -23,7 +23,7 @@ pub use soak::{Load, Soak, SoakSample, soak};
 
 /// Number of measured barriers after the first.
 const BARRIER_COUNT: usize = 5;
-/// Number of consecutive gets by each rank when requests are counted.
+/// Number of consecutive gets by each rank when the request rate is measured.
 const GETS_PER_RANK: u32 = 10;
 /// Number of keys that all ranks together put to measure the memory of a key.
 const KEY_COUNT: u32 = 2000;
@@ -166,8 +166,8 @@ pub fn memory_per_rank(measured: &[Measurement]) -> Option<f64> {
     slope(&known.map(|of| (f64::from(of.ranks), of.memory as f64)).collect::<Vec<_>>())
 }
 
-/// Returns the exponent `k` such that the value grows as `ranks^k`: 0 if it is constant, 1 if it doubles whenever the number of ranks
-/// doubles. Returns `None` if there are fewer than three points.
+/// Returns the exponent `k` such that the value grows as `ranks^k`: 0 if the value is constant, 1 if it doubles whenever the number of
+/// ranks doubles. Returns `None` if there are fewer than three points.
 pub fn growth(points: &[(u32, f64)]) -> Option<f64> {
     let logs: Vec<(f64, f64)> = points
         .iter()

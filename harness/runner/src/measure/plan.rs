@@ -10,17 +10,17 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeasuredPhase {
-    /// From the launch until every process has reported.
+    /// Every process of the job starts and reports.
     Start,
     /// Every rank offers its version and is answered; in PMI-2, this includes fullinit.
     Init,
     /// Every rank enters a barrier and is released, for the first time.
     FirstBarrier,
-    /// Every rank passes a barrier after the first.
+    /// Every rank passes a later barrier.
     Barrier,
     /// Every rank passes its first PMI-2 fence.
     FirstFence,
-    /// Every rank passes a PMI-2 fence after the first.
+    /// Every rank passes a later PMI-2 fence.
     Fence,
     /// Every rank puts a value.
     Put,
@@ -110,8 +110,8 @@ pub struct Plan {
     pub dialect: Dialect,
     /// Number of nodes that the ranks are spread over.
     pub nodes: u32,
-    /// Maximum wait for a response.
+    /// Maximum time to wait for a response.
     pub response_timeout: Duration,
-    /// True to judge all messages, which takes time.
+    /// True if all messages are judged, which takes time.
     pub is_judged: bool,
 }

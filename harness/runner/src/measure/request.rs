@@ -1,4 +1,4 @@
-//! The measured requests from the ranks, in either protocol.
+//! The measured requests of the ranks, in either protocol.
 
 use pmi_scenario::ast::Dialect;
 use pmi_wire::protocol::by_operation;
@@ -24,7 +24,7 @@ pub(super) enum MeasuredRequest {
     Publish(String),
     Lookup(String),
     Unpublish(String),
-    /// Spawns a process of the contained program.
+    /// Spawns a process that runs the contained program.
     Spawn(Vec<u8>),
     Finalize,
 }

@@ -21,7 +21,7 @@ const MAX_MESSAGE_SIZE: usize = 64 * 1024;
 const DESCRIPTORS_PER_RANK: u64 = 2;
 /// Number of descriptors that are reserved for everything else.
 const SPARE_DESCRIPTORS: u64 = 128;
-/// The process group that is spawned.
+/// The number of the spawned process group.
 const SPAWNED_GROUP: u32 = 1;
 
 struct JudgedEvents {
@@ -272,7 +272,7 @@ impl MeasuredJob {
         }
     }
 
-    /// Does the same as [`each`](Self::each), but returns an error if the manager refuses a request.
+    /// Like [`each`](Self::each), but returns an error if the manager refuses a request.
     pub(super) fn each_accepted(
         &mut self,
         phase: MeasuredPhase,
@@ -306,7 +306,7 @@ impl MeasuredJob {
         self.party.send(proc, &bytes);
     }
 
-    /// Implements [`each`](Self::each).
+    /// Implements [`each`](Self::each) for the processes in `procs`.
     fn all(
         &mut self,
         phase: MeasuredPhase,

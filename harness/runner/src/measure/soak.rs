@@ -17,7 +17,8 @@ use crate::party::server::{Implementation, LaunchEnvironment};
 const REQUESTS_PER_ROUND: u32 = 8;
 /// Number of samples of memory and descriptors.
 const SAMPLES: u64 = 50;
-/// Keys are put only in the first `1 / PUT_PART` of the rounds. After that, memory use should no longer grow.
+/// Divisor of the number of rounds: keys are put only in the first `1 / PUT_PART` of the rounds. In later rounds, memory use should not
+/// grow.
 const PUT_PART: u64 = 5;
 
 /// Number of bytes that follow the key in a value.
@@ -32,7 +33,7 @@ pub struct Load {
     pub requests: u64,
 }
 
-/// The manager's state at one time.
+/// The manager's state at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SoakSample {
     /// Time since the first request.

@@ -37,7 +37,8 @@ pub enum SilenceMeaning {
 ///
 /// A party transfers bytes and reports facts. It does not judge.
 pub trait Party {
-    /// Writes bytes, in one write if the connection accepts them. A closed connection ignores them; its end is reported as an event.
+    /// Writes bytes, in one write if the connection accepts them. Bytes for a closed connection are ignored; the end of the connection is
+    /// reported as an event.
     fn send(&mut self, to: Proc, bytes: &[u8]);
     /// Closes the runner's end of the connection.
     fn close(&mut self, proc: Proc);
@@ -45,7 +46,7 @@ pub trait Party {
     fn exit(&mut self, proc: Proc, status: u8);
     /// Makes the process kill itself with `signal`, and closes the runner's end of the connection.
     fn kill(&mut self, proc: Proc, signal: u8);
-    /// Waits for a short time until the server has read all previous writes, so that it reads the next write separately.
+    /// Gives the server a short time to read all previous writes, so that the server reads the next write separately.
     fn separate_writes(&mut self) {}
     /// Stops or continues the process. While it is stopped, nothing is read from its connection.
     fn pause(&mut self, _proc: Proc, _stops: bool) {}
@@ -55,30 +56,30 @@ pub trait Party {
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
     /// Calls a function of the library under test.
     fn call(&mut self, _proc: Proc, _function: &str, _arguments: Vec<CallArgument>) {}
-    /// Names the requests that the upstream of a proxy leaves to the scenario. Called before everything else, and only for a party with an
-    /// upstream.
+    /// Names the requests that the upstream of a proxy leaves to the scenario. Called before all other methods, and only for a party with
+    /// an upstream.
     fn hold(&mut self, _requests: Vec<String>) {}
     /// Sends a command to the upstream of a proxy.
     fn upstream(&mut self, _command: UpstreamCommand) {}
-    /// Returns the processes from which the implementation has unread bytes.
+    /// Returns the processes whose bytes the implementation has not read.
     fn unread(&self) -> Vec<Proc> {
         Vec::new()
     }
-    /// Returns the memory of the launcher and of the processes at the other end of the connections; empty if it cannot be measured.
+    /// Returns the memory use of the launcher and of the processes at the other end of the connections; empty if it cannot be measured.
     fn memory(&self) -> Vec<Memory> {
         Vec::new()
     }
-    /// Returns the running parts of a job that should have ended: the agents that were ordered to exit, and the names of the
+    /// Returns the running processes of a job that should have ended: the agents that were ordered to exit, and the names of the
     /// implementation's processes.
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
         (Vec::new(), Vec::new())
     }
     /// Terminates all remaining processes of the job, through the launcher if possible. Returns the actions taken, and the launcher's
-    /// output that was not reported yet.
+    /// output that has not been reported yet.
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }
-    /// If the party has no clock, lets the time of a `wait` step pass and returns true. Otherwise, returns false.
+    /// Lets the time of a `wait` step pass without waiting, if the party has no clock. Returns whether the party has no clock.
     fn pass_time(&mut self) -> bool {
         false
     }

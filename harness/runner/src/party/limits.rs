@@ -9,9 +9,9 @@ const MAX_SLOWDOWN: f64 = 10.0;
 /// The limits of a scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct ScenarioLimits {
-    /// Maximum wait for the expectation of a step.
+    /// Maximum time to wait for the expectation of a step.
     pub step: Duration,
-    /// Maximum wait for a started process to report on an idle machine, if this wait differs from `step`.
+    /// Maximum time for a started process to report on an idle machine, if this time differs from `step`.
     pub start: Option<Duration>,
     /// Time without a message that counts as silence if the server's state cannot be observed.
     pub silence: Duration,
@@ -20,7 +20,7 @@ pub struct ScenarioLimits {
 }
 
 impl ScenarioLimits {
-    /// Returns the maximum wait for a started process to report. The wait is longer on a loaded machine.
+    /// Returns the maximum time for a started process to report. This time is longer on a loaded machine.
     pub fn start(&self) -> Duration {
         self.idle_start().mul_f64(current_slowdown())
     }
@@ -31,7 +31,7 @@ impl ScenarioLimits {
         waited >= self.idle_start() && waited >= self.start()
     }
 
-    /// Returns the maximum wait for a started process to report on an idle machine.
+    /// Returns the maximum time for a started process to report on an idle machine.
     pub(crate) fn idle_start(&self) -> Duration {
         self.start.unwrap_or(self.step)
     }

@@ -23,7 +23,7 @@ pub(crate) enum NextTick {
     End,
 }
 
-/// A view of a job, through which its host may inspect the processes.
+/// A view of a job through which the host can inspect the job's processes.
 pub(crate) trait JobView {
     /// Returns the processes that have not ended, each with its pid.
     fn alive(&self) -> Vec<(Proc, i32)>;
@@ -58,8 +58,8 @@ pub(crate) trait Host {
     fn welcome(&mut self) -> Vec<u8>;
     /// Called when a process has started a program as its process manager, with the given arguments.
     fn manager_requested(&mut self, _args: Vec<Bytes>) {}
-    /// Identifies the process of a connection by its first line. Returns the process and the response, or `None` if the line identifies no
-    /// process.
+    /// Identifies the process of a connection by the connection's first line. Returns the process and the response, or `None` if the line
+    /// identifies no process.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
 
     /// Returns the required number of the process's descriptor; `None` allows any number.
@@ -68,10 +68,10 @@ pub(crate) trait Host {
     }
     /// Called when the process was started.
     fn started(&mut self, _p: Proc) {}
-    /// Called when the process closed its connection, or ended, without reading everything that the server wrote. A call of
+    /// Called when the process closed its connection, or ended, without reading everything that the server wrote. A call to
     /// [`closed`](Self::closed) follows.
     fn left_unread(&mut self, _p: Proc) {}
-    /// Called when the process has ended. A call of [`closed`](Self::closed) follows.
+    /// Called when the process has ended. A call to [`closed`](Self::closed) follows.
     fn ended(&mut self, _p: Proc, _exit: Exit) {}
     /// Called when the process wrote to a captured stream.
     fn output(&mut self, _p: Proc, _stderr: bool, _bytes: &[u8]) {}

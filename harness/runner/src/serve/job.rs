@@ -34,7 +34,7 @@ const MAX_READS: usize = 16;
 /// writing.
 const MAX_LAST_READS: usize = 64;
 
-/// Time for requests to gather, for faults that show when several requests arrive at the same time.
+/// Time for requests to gather, for faults that have an effect only if several requests arrive at the same time.
 const GATHERING_TIME: Duration = Duration::from_micros(300);
 
 /// A source of the events of a job. Each process is identified by its index.
@@ -49,7 +49,7 @@ enum JobSource {
     Manager(u64),
     Connection(usize),
     Process(usize),
-    /// Captured output, `true` for standard error.
+    /// Captured output; `true` for standard error.
     Output(usize, bool),
 }
 
@@ -59,17 +59,17 @@ struct JobProcess {
     child: Child,
     /// The connection, until one side closes it.
     connection: Option<(NonBlockingStream, ReactorKey)>,
-    /// The process's standard output and error, if they are captured, until they end.
+    /// The captured standard output and error of the process, until they end.
     streams: [Option<(PipeReader, ReactorKey)>; 2],
     /// True if the process has sent bytes.
     has_written: bool,
-    /// The exit of the process, once the process has ended.
+    /// The exit of the process, if the process has ended.
     end: Option<Exit>,
 }
 
 impl JobProcess {
-    /// Shuts down the connection. A mere close is not enough: a process that is being started may hold a copy of the server's descriptor
-    /// for a moment.
+    /// Shuts down the connection. Closing the connection is not enough: a process that is being started may hold a copy of the server's
+    /// descriptor for a moment.
     fn hang_up(&mut self, reactor: &mut Reactor<JobSource>) {
         if let Some((connection, key)) = self.connection.take() {
             reactor.remove(key);
@@ -97,7 +97,7 @@ fn status(exit: Exit) -> i32 {
 pub(crate) enum JobMode {
     /// The job's processes use the standard streams of this process, and signals to this process end the job.
     Terminal {
-        /// True to print the starts and exits of processes.
+        /// True if the starts and exits of processes are printed.
         verbose: bool,
     },
     /// The job has no input, and the host receives its output.
@@ -128,7 +128,7 @@ pub(crate) struct Job<H> {
     groups: Vec<JobGroup>,
     /// Number of processes that have not been waited for yet.
     running: usize,
-    /// The exit status, once it is determined.
+    /// The exit status, if it has been determined.
     status: Option<i32>,
     /// Processes with responses to be written.
     unflushed: Vec<usize>,
@@ -163,12 +163,12 @@ impl JobSources {
 }
 
 impl<H: Host> Job<H> {
-    /// Creates a job that is not yet started. On an error, the host is returned.
+    /// Creates a job without starting it. Returns the host with the error if the job cannot be created.
     pub(crate) fn new(host: H, command: Vec<OsString>, mode: JobMode) -> Result<Self, (io::Error, H)> {
         Self::launched_by(host, command, mode, None)
     }
 
-    /// Creates a job whose processes are launched on other hosts.
+    /// Creates a job without starting it. If `remote` is given, the processes are launched on other hosts.
     pub(crate) fn launched_by(
         host: H,
         command: Vec<OsString>,
@@ -273,7 +273,7 @@ impl<H: Host> Job<H> {
         self.add(id, StartedProcess { child, socket: None }, name, [None, None])
     }
 
-    /// Returns whether a process makes its own connection instead of inheriting it.
+    /// Returns whether a process makes its own connection instead of inheriting one.
     fn connects_by_itself(&self, id: Proc) -> bool {
         match self.host.connection_method() {
             ConnectionMethod::Fd => false,
@@ -393,7 +393,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Starts each process of a group on its host. On this machine, a local command represents the process.
+    /// Starts each process of a group on its host. On this machine, the local command that starts the process represents it.
     fn launch_each(
         &mut self,
         remote: &Remote,
@@ -428,8 +428,8 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Treats a caller without a connection as ended: it has closed the connection, has sent an invalid message, or the server has closed
-    /// the connection. No other event reports the end of the caller.
+    /// Treats a caller without a connection as ended: the caller has closed the connection or sent an invalid message, or the server has
+    /// closed the connection. No other event reports the end of the caller.
     fn end_caller(&mut self) -> io::Result<()> {
         let gone = self.listener.as_ref().is_some_and(Listener::is_empty);
         let missed = |p: &&JobProcess| p.child.is_foreign() && !p.child.is_reaped() && p.connection.is_none();
@@ -554,7 +554,7 @@ impl<H: Host> Job<H> {
         self.processes[index].connection.as_ref().is_some_and(|(connection, _)| connection.is_blocked())
     }
 
-    /// Reads from a rank, with at most [`MAX_READS`] reads, so that the other ranks are also served.
+    /// Reads from a rank at most [`MAX_READS`] times, so that the other ranks are also served.
     fn readable(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..MAX_READS {
             let process = &mut self.processes[index];
@@ -614,7 +614,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Stops the process managers that processes have started, once no process has a connection left.
+    /// Stops the process managers that processes have started, if no process has a connection left.
     fn end_managers(&mut self) {
         if self.processes.iter().all(|process| process.connection.is_none()) {
             self.listener.iter_mut().for_each(Listener::end_idle_managers);

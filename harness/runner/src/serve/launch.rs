@@ -33,8 +33,8 @@ pub(super) struct Launcher {
     null: File,
     /// `PMI_` variables of this process's environment, which apply to this process and not to those that it starts.
     inherited_variables: Vec<OsString>,
-    /// The original descriptor limit, which the started processes get, if the limit of this process had to be raised. A large limit slows
-    /// down programs that close all possible descriptors, and breaks those that use select.
+    /// The original descriptor limit, if the limit of this process had to be raised. The started processes get the original limit, because
+    /// a large limit slows down programs that close all possible descriptors, and breaks those that use select.
     limit: Option<Rlimit>,
 }
 
@@ -57,7 +57,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// Returns a command that runs the program from `file`. Each start of the command starts one process.
+    /// Returns a command that runs the program from `file`. The command can be started once for each process.
     pub(super) fn command(&self, program: &Executable, file: &Path) -> io::Result<Command> {
         let mut command = Command::new(file);
         pmi_process::prepare(&mut command);
@@ -141,7 +141,7 @@ impl Executable {
     }
 
     /// Returns the file to execute. If the name has a slash, the file is relative to the working directory; otherwise, it is searched for
-    /// in `path` and `PATH`. The search is done once, and not by every process.
+    /// in `path` and `PATH`. The search is done once for all processes.
     pub(crate) fn resolve(&self) -> io::Result<PathBuf> {
         let dir = match &self.dir {
             Some(dir) => std::path::absolute(dir)?,

@@ -1,8 +1,8 @@
 //! Connections whose process is not yet known: those that processes make themselves (`PMI_PORT`), and the one that the server makes to a
 //! process that requests a process manager (singleton init).
 //!
-//! Every process on this machine can connect. A connection that remains silent waits. A connection that sends too much, or anything other
-//! than an initack, is closed. Neither affects the other connections.
+//! Every process on this machine can connect. A silent connection is kept open. A connection that sends too much, or anything other than an
+//! initack, is closed. Neither affects the other connections.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -42,7 +42,7 @@ pub(super) struct Listener {
     next: u64,
 }
 
-/// The first line on a connection.
+/// The first line that was received on a connection.
 pub(super) struct FirstLine {
     /// The line without its newline.
     pub(super) line: Vec<u8>,
@@ -72,7 +72,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Waits for reports from the programs that a process starts as its process manager.
+    /// Creates a listener for reports from the programs that a process starts as its process manager.
     pub(super) fn with_agent_listener<S: Copy>(
         listener: AgentListener,
         reactor: &mut Reactor<S>,

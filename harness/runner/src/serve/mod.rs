@@ -3,10 +3,10 @@
 //! It starts the ranks of a program, each with its own connection in `PMI_FD`, and serves them until all have ended. It has a single thread
 //! and a single event loop for any number of ranks.
 //!
-//! * With [`ConnectionMethod::Port`], a rank receives `PMI_PORT` instead, and connects itself.
+//! * With [`ConnectionMethod::Port`], a rank receives `PMI_PORT` instead, and opens the connection itself.
 //! * With [`ConnectionMethod::Singleton`], there is one process. It is already running, and the server connects to it.
 //! * With a [`Remote`], a command that the user provides starts each rank, on one of several hosts. When the job ends, that command is
-//!   ended on this host; the processes on the other hosts notice the end of their connections.
+//!   ended on this host; the processes on the other hosts detect the end of their connections.
 //! * A rank consists of a process and all other processes in the process group that it leads. When a rank ends or its program is aborted,
 //!   the group is killed.
 //! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a process in another process group may not read).
@@ -17,15 +17,15 @@
 //!
 //! # Exit status
 //!
-//! The status is 0 if every process, including spawned ones, exited with 0. Otherwise, it is the first status other than 0, in order of
-//! time.
+//! The status is 0 if every process, including spawned ones, exited with 0. Otherwise, it is the first status other than 0, in
+//! chronological order.
 //!
 //! * A killed process counts as 128 + signal.
-//! * An aborted program counts with the status of its abort, at the time of the abort. The processes that are killed because of the abort
+//! * For an aborted program, the status of the abort counts, at the time of the abort. The processes that are killed because of the abort
 //!   do not count.
-//! * A protocol error aborts with status 1.
-//! * Only eight bits of an abort's status remain, as for every exit status. If the status is not 0 but no bit remains, it counts as 1, so
-//!   that a failure does not look like a success.
+//! * A protocol error aborts the program with status 1.
+//! * Only the low eight bits of an abort's status are kept, as for every exit status. If the status is not 0 but these bits are, it counts
+//!   as 1, so that a failure does not look like a success.
 //! * If a signal to this process ended the job, the status is 128 + signal.
 
 pub(crate) mod host;
@@ -59,10 +59,10 @@ pub struct ServeOptions {
     /// The hosts of the processes, if the processes do not run on this host. The processes then connect through `PMI_PORT`, which the
     /// configuration must allow.
     pub remote: Option<Remote>,
-    /// The file with the state of the previous job, for faults that show only in a later job. When this job ends, the server writes the
-    /// state of this job to the same file.
+    /// The file with the state of the previous job, for faults that have an effect only in a later job. When this job ends, the server
+    /// writes the state of this job to the same file.
     pub state: Option<PathBuf>,
-    /// True to log the starts and exits of processes on stderr.
+    /// True if the starts and exits of processes are logged to stderr.
     pub verbose: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Processes on other machines. A command that the user provides starts each of them there, as a remote shell does, and they connect
-//! through `PMI_PORT`.
+//! Processes on other machines. A command that the user provides, such as a remote shell, starts each process there, and the processes
+//! connect through `PMI_PORT`.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -92,7 +92,7 @@ impl Remote {
 }
 
 /// Returns the command for the shell on the host: it changes to the program's working directory, and runs the program with the variables in
-/// `environment`. Each part is quoted, so that spaces and quotes in it have no meaning to that shell.
+/// `environment`. Each word is quoted, so that the shell does not interpret spaces and quotes in it.
 fn command(program: &Executable, environment: &[(String, String)], here: &Path) -> String {
     let dir = program.dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
     let quoted = |text: &[u8]| shell_words::quote(&String::from_utf8_lossy(text)).into_owned();

@@ -32,7 +32,7 @@ use pmi_wire::Proc;
 
 /// The hidden command that makes the binary load a library.
 pub(crate) const COMMAND: &str = "library-agent";
-/// Maximum number of bytes that are read from the file with a process's standard error.
+/// Maximum number of bytes that are read from the file that contains a process's standard error.
 const STDERR_MAX: u64 = 1 << 20;
 /// Maximum time between the end of a process's connection and the end of the process.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -405,7 +405,7 @@ impl Party for LibraryParty<'_> {
         }
     }
 
-    /// Programs that a library spawns do not report to the runner.
+    /// Returns a path that does not exist, because programs that a library spawns do not report to the runner.
     fn agent(&mut self, group: u32) -> Vec<u8> {
         format!("/library/agent-{group}").into_bytes()
     }
@@ -460,7 +460,7 @@ impl LaunchedProcess {
         })
     }
 
-    /// Returns the exit of the process, or `None` if it has not ended. The inner value is `None` if the exit is unknown.
+    /// Returns the exit of the process, or `None` if the process has not ended. The inner value is `None` if the exit is unknown.
     fn ended(&mut self) -> Option<Option<Exit>> {
         match &mut self.launch {
             Some(launch) => launch.child.try_wait().map(Some),
@@ -560,7 +560,7 @@ impl LauncherJob {
         }
     }
 
-    /// Waits at most `wait` for the launcher to end, and reads its output. Returns whether the launcher has ended.
+    /// Waits for at most `wait` until the launcher has ended, and reads its output. Returns whether the launcher has ended.
     fn ends_within(&mut self, wait: Duration, reactor: &mut Reactor<LaunchSource>) -> bool {
         let deadline = Instant::now() + wait;
         loop {

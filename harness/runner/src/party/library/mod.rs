@@ -1,8 +1,8 @@
 //! PMI libraries under test. For each rank, a process of the harness loads the library and makes the calls of the scenario, while the
 //! runner holds the other end of its PMI_FD.
 //!
-//! - [`pmi_process::agent::library`] is the process: it loads the library, calls its functions, and reports the results,
-//! - `launch` starts these processes and reads from them,
+//! - [`pmi_process::agent::library`] is the process: it loads the library, calls its functions, and reports the results.
+//! - `launch` starts these processes and reads from them.
 //! - `object` reads the library's file without executing it.
 
 pub(crate) mod launch;
@@ -35,8 +35,8 @@ pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
     object::read(path).map(drop)
 }
 
-/// Returns the dialects whose C API a library exports. A library that exports neither API is treated as exporting RFC 13's API, so that
-/// loading it reports the error.
+/// Returns the dialects whose C API a library exports. A library that exports neither API is treated as exporting RFC 13's API, so that the
+/// attempt to load the library reports the error.
 pub fn apis_or_first(path: &Path) -> Vec<Dialect> {
     let apis = apis(path);
     if apis.is_empty() { vec![Dialect::default()] } else { apis }

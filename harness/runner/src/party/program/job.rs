@@ -1,4 +1,4 @@
-//! Connects the processes under test with the reference server. Reports all events to the judge, and answers some requests as the scenario
+//! Connects the processes under test to the reference server. Reports all events to the judge, and answers some requests as the scenario
 //! defines instead of letting the server answer.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -39,7 +39,7 @@ const OUTPUT_FLOOD: usize = 1 << 16;
 /// Factor by which the time limit of a step is extended for a program that prints fewer bytes than [`OUTPUT_FLOOD`].
 const PRINTING_FACTOR: u32 = 4;
 
-/// A function that receives each event with the line of the scenario that is being played.
+/// A function that receives each event, and the line of the scenario that is being played.
 pub(super) type EventRecorder<'a> = &'a mut dyn FnMut(usize, EventKind);
 
 /// The only process that can request a process manager.
@@ -49,7 +49,7 @@ pub(super) struct ProgramJob<'a> {
     server: Server,
     /// The value of `PATH`, if the program must find the harness as `mpiexec`.
     pub(super) path: Option<OsString>,
-    /// The first line that was sent to a process which started an `mpiexec`, until the process has answered.
+    /// The first line that was sent to the process that started an `mpiexec`, until the process has answered.
     pending_singinit: Option<Vec<u8>>,
     script: &'a dyn ProgramServer,
     record: EventRecorder<'a>,
@@ -68,7 +68,7 @@ pub(super) struct ProgramJob<'a> {
     /// Processes whose end is withheld from the server. Otherwise, the server would kill other processes that still have steps of the
     /// scenario to play, or that can continue.
     withheld_ends: Vec<Proc>,
-    /// Processes that have requested the abort of their group. The group is killed once these processes have exited on their own or are
+    /// Processes that have requested the abort of their group. The group is killed after these processes have exited on their own or become
     /// idle. Otherwise, the verdict on their behaviour after the abort would depend on when they are killed.
     pending_aborts: Vec<Proc>,
     /// Number of bytes received from all processes.
@@ -343,7 +343,7 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Queues an item for a process. The item is delivered after the delay that the script defines.
+    /// Queues output for a process. The output is delivered after the delay that the script defines.
     fn queue_output(&mut self, p: Proc, out: PendingOutput) {
         let delay = self.script.delay();
         let Some(process) = self.processes.get_mut(&p).filter(|process| !process.is_closed()) else { return };
@@ -353,8 +353,8 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Delivers the items that are due. Each item waits until the process has read the previous one, except the end of the connection:
-    /// while it waits, the process might send another request.
+    /// Delivers the output that is due. Each delivery waits until the process has read the previous output, except for the end of the
+    /// connection: during such a wait, the process might send another request.
     fn release_due(&mut self, p: Proc) {
         let now = Instant::now();
         let may_release = |process: &ProgramProcess| {
@@ -417,7 +417,7 @@ impl<'a> ProgramJob<'a> {
         self.has_pending_rules(p.group) || self.is_dispensable(p)
     }
 
-    /// Returns whether the other processes may continue, until they are idle, although this process has left without finalize. A program
+    /// Returns whether the other processes may continue, until they are idle, although this process has left without finalizing. A program
     /// whose processes never finalize and all exit with status 0 is judged like every other program. If a process that must exit with
     /// status 0 fails, the next requests of the others may show the cause.
     fn is_dispensable(&self, p: Proc) -> bool {

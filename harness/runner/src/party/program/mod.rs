@@ -34,7 +34,7 @@ pub struct Program {
     pub label: String,
     /// The program and its arguments.
     command: Vec<OsString>,
-    /// Number of processes for scenarios that do not define it.
+    /// Number of processes for scenarios that do not define this number.
     pub(crate) ranks: u32,
     /// The kind of connection that the program's processes receive.
     connection_method: ConnectionMethod,
@@ -123,12 +123,13 @@ impl Program {
         })
     }
 
-    /// Makes every run report the processes that remain after it: [`EventKind::LeftoverProcesses`].
+    /// Makes every run report the processes that remain after the run, as [`EventKind::LeftoverProcesses`].
     pub fn find_leftover_processes(&mut self) {
         self.finds_leftover_processes = true;
     }
 
-    /// Starts the program without a process manager, as a single process. The program finds the executable `ours` as `mpiexec`.
+    /// Makes every run start the program without a process manager, as a single process. The program finds the executable `ours` as
+    /// `mpiexec`.
     pub fn start_alone(&mut self, ours: PathBuf) {
         self.manager = Some(ours);
         self.connection_method = ConnectionMethod::Singleton;
@@ -145,7 +146,7 @@ impl Program {
         self.connection_method
     }
 
-    /// Opens a listener for the `mpiexec` that the program may start. Also returns the `PATH` that lets the program find it.
+    /// Opens a listener for the `mpiexec` that the program may start. Also returns the `PATH` that lets the program find that `mpiexec`.
     fn open_listener(&self) -> io::Result<Option<(AgentListener, OsString)>> {
         let Some(ours) = &self.manager else { return Ok(None) };
         let listener = AgentListener::open()?;

@@ -14,7 +14,7 @@ use super::program_server::{ProcessScript, ScriptAction, ServerRule};
 /// Maximum number of bytes of standard output that are kept for comparison.
 const MAX_OUTPUT_SIZE: usize = 1 << 20;
 
-/// An item on its way to a process.
+/// Output that is to be delivered to a process: bytes, or the end of the connection or of the process.
 #[derive(Debug)]
 pub(super) enum PendingOutput {
     Bytes(Vec<u8>),
@@ -70,7 +70,7 @@ pub(super) struct ProgramProcess {
     pub(super) end_reason: Option<EndReason>,
     /// The exit status or signal of the process, even if the runner killed the process.
     pub(super) exit: Option<Exit>,
-    /// The kept part of the standard output. It is incomplete if `output_cut` is true.
+    /// The stored standard output, which is incomplete if `output_cut` is true.
     pub(super) output: Vec<u8>,
     pub(super) output_cut: bool,
     /// Incomplete lines of the process's standard output and standard error.
@@ -127,14 +127,16 @@ impl ProgramProcess {
         self.script.expectations.iter().any(|(_, e)| e.kind == succeeds)
     }
 
-    /// Returns the index of the next rule in order. Skips rules for every matching request, which have no position in the order.
+    /// Returns the index of the next rule in order. Skips rules that apply to every matching request, because they have no position in the
+    /// order.
     fn next_rule(&self) -> usize {
         let in_turn = |rule: &ServerRule| rule.trigger.as_ref().is_none_or(|(_, every)| !every);
         let turn = |i: &usize| !self.applied_rules[*i] && in_turn(&self.script.rules[*i]);
         (0..self.script.rules.len()).find(turn).unwrap_or(self.script.rules.len())
     }
 
-    /// Returns whether a rule applies now. A rule for every matching request applies once all rules before it have been applied.
+    /// Returns whether a rule applies now. A rule that applies to every matching request becomes active after all rules before it have been
+    /// applied.
     pub(super) fn is_active(&self, rule: usize) -> bool {
         let next = self.next_rule();
         match &self.script.rules[rule].trigger {
@@ -164,7 +166,7 @@ impl ProgramProcess {
         self.end_reason.is_some()
     }
 
-    /// Keeps bytes that the process wrote to standard output.
+    /// Stores bytes that the process wrote to standard output.
     pub(super) fn printed(&mut self, bytes: &[u8]) {
         let room = MAX_OUTPUT_SIZE - self.output.len();
         self.output.extend_from_slice(&bytes[..bytes.len().min(room)]);

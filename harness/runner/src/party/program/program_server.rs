@@ -38,11 +38,11 @@ pub(crate) struct ProcessScript {
     pub(crate) env: Vec<(String, Option<String>)>,
     /// The reactions to the requests from the process, in order.
     pub(crate) rules: Vec<ServerRule>,
-    /// The expectations for the process, each with its line of the scenario.
+    /// The expectations for the process, each with its line in the scenario.
     pub(crate) expectations: Vec<(usize, Expectation)>,
 }
 
-/// An error in a scenario that shows only when the scenario is executed, with its line.
+/// An error in a scenario that cannot be detected before the scenario is played, with its line.
 #[derive(Debug)]
 pub(crate) struct ScriptError {
     pub(crate) line: usize,
@@ -54,7 +54,7 @@ pub(crate) trait ProgramServer {
     fn config(&self) -> &Config;
     /// Returns the delay of each response.
     fn delay(&self) -> Duration;
-    /// Returns the number of bytes of each response that are written before the rest. If 0, the response is written in one piece.
+    /// Returns the number of bytes of each response that are written before the rest. If 0, the response is written at once.
     fn first_write(&self) -> usize;
     /// Returns the script of a process in a group of `size` processes.
     ///

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use memchr::memmem;
 use pmi_wire::hydra::{Family, parse_version};
 
-/// Guesses the family from the names of options and variables in a proxy's file. These names do not distinguish 4.0.3 from its
+/// Guesses the family from the names of options and variables in a proxy's file. These names do not distinguish Hydra 4.0.3 from its
 /// predecessors.
 fn guess_family(file: &[u8]) -> Option<Family> {
     let has = |mark: &str| memmem::find(file, mark.as_bytes()).is_some();
@@ -79,7 +79,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
     Err(UndetectedFamily::Generation { proxy: proxy.to_owned(), seen })
 }
 
-/// Lists the choices of `--family`, for messages.
+/// Returns a text for messages that lists the choices of `--family`.
 pub(crate) fn family_choices() -> String {
     let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
     format!("select the proxy's control protocol with --family: {}", all.join(", "))

@@ -1,4 +1,4 @@
-//! The processes and sockets around [`Upstream`].
+//! Runs [`Upstream`] with real processes and sockets.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

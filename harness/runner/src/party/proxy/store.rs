@@ -1,7 +1,8 @@
 //! The state that all proxies of a job share: keyval spaces, published names and decisions about spawns. This module does no I/O.
 //!
 //! The reference server keeps the state and makes the decisions. A proxy answers most of its clients' requests itself and forwards the
-//! rest. Here, rank 0 makes all requests of a process group; the code calls it the group's *proxy client*.
+//! rest. In this module, all forwarded requests of a process group count as requests from rank 0, which the code calls the group's *proxy
+//! client*.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,7 +12,7 @@ use pmi_wire::{Decoded, Direction, Framing, KvsLimits, Proc, SpawnProgram, frame
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StoreResult {
-    /// A line for the client, or a frame.
+    /// A line or a frame for the client.
     Response(Vec<u8>),
     /// Start a process group, and report the result with [`Store::spawned`].
     Spawn { group: GroupId, by: GroupId, programs: Vec<SpawnProgram> },
@@ -52,7 +53,7 @@ impl Store {
         group
     }
 
-    /// Initializes a group's proxy clients. The upstream calls this once for each spawned group.
+    /// Initializes a group's proxy clients. The upstream calls this method once for each spawned group.
     pub(super) fn join(&mut self, group: GroupId) {
         let replies = self.request(group, b"cmd=init pmi_version=1 pmi_subversion=1");
         debug_assert_eq!(replies.len(), 1);
@@ -127,7 +128,7 @@ impl Store {
         answers
     }
 
-    /// Reports whether a spawned group was started.
+    /// Reports to the server whether a spawned group was started.
     pub(super) fn spawned(&mut self, group: GroupId, started: bool) -> Vec<StoreResult> {
         let size = self.size(group) as usize;
         let server =

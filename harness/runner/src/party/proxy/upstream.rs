@@ -1,7 +1,7 @@
 //! The upstream of any number of proxies, which serves the process groups that are spread over them, as `mpiexec` does. This module does
 //! no I/O.
 //!
-//! Bytes from the proxies go in through [`Upstream::receive`]. The resulting orders come out of [`Upstream::next_order`].
+//! [`Upstream::receive`] accepts the bytes from the proxies, and [`Upstream::next_order`] returns the resulting orders.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -52,14 +52,14 @@ pub(super) enum DriverOrder {
 /// Exit status of a job that ended early because the proxy did not speak the expected protocol.
 pub(super) const PROTOCOL_ERROR_STATUS: i32 = 3;
 
-/// A process group at one proxy.
+/// The processes of a group that one proxy serves.
 #[derive(Debug)]
 struct ProxyGroup {
     group: GroupId,
     proxy: u32,
     link: usize,
     launch: GroupLaunch,
-    /// True if the proxy has reported the process ids of the group.
+    /// True if the proxy has reported the ids of these processes.
     started: bool,
     ended: bool,
 }
@@ -101,7 +101,7 @@ struct Barrier {
     entered: Vec<(u32, u64, u32)>,
 }
 
-/// A request as forwarded by a proxy.
+/// A request that a proxy has forwarded.
 #[derive(Debug, Clone)]
 struct ForwardedRequest {
     proxy_group: usize,
@@ -190,7 +190,7 @@ impl Upstream {
         self.orders.pop_front()
     }
 
-    /// Describes the next expected message from a proxy that has not started its processes yet.
+    /// Returns a description of the next expected message from a proxy that has not started its processes yet.
     pub(super) fn awaited(&self, link: usize) -> Option<String> {
         let link_state = self.links.get(link)?;
         self.proxy_groups.iter().find(|s| s.link == link && !s.started)?;
@@ -336,7 +336,7 @@ impl Upstream {
         self.orders.push_back(DriverOrder::Send { link, bytes });
     }
 
-    /// Spreads a process group over nodes, and starts it there through existing or new proxies.
+    /// Spreads a process group over nodes, and starts its processes there through existing or new proxies.
     fn launch(&mut self, group: GroupId, parent: Option<Vec<u8>>, programs: &[(LaunchProgram, u32)]) {
         let size = self.store.size(group);
         let kvsname = self.store.kvsname(group);
@@ -556,8 +556,8 @@ impl Upstream {
         self.send(proxy_group, bytes);
     }
 
-    /// Releases the processes in a fence once all of them have entered it. According to the draft, a released process can get everything
-    /// that was put before.
+    /// Releases the processes in a fence if all processes of the group have entered it. According to the draft, a released process can get
+    /// everything that was put before the fence.
     fn leave_fence(&mut self, group: GroupId) {
         let size = self.store.size(group) as usize;
         let fenced = &mut self.groups[group as usize].processes_in_fence;
@@ -636,7 +636,7 @@ impl Upstream {
         }
     }
 
-    /// Handles a proxy's report that all of its processes that take part in a barrier have entered it.
+    /// Handles a proxy's report that all of its processes that take part in a barrier have entered the barrier.
     fn enter(&mut self, proxy_group: usize, words: &[&[u8]]) {
         let ProxyGroup { group, proxy, ref launch, .. } = self.proxy_groups[proxy_group];
         let field = |key: &[u8]| words.iter().find_map(|w| w.strip_prefix(key)?.strip_prefix(b"="));

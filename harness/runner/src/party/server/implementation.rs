@@ -34,7 +34,7 @@ pub enum RecordedDeviations {
     Builtin(PathBuf, &'static str),
 }
 
-/// An implementation: its command line and its claims.
+/// An implementation under test, with its command line and the claims about it.
 #[derive(Debug, Clone, Default)]
 pub struct Implementation {
     /// The command as the user gave it, or the profile's name.
@@ -57,19 +57,19 @@ pub struct Implementation {
     pub uses_alarms: bool,
     /// The recorded deviations of the implementation.
     pub deviations: Option<RecordedDeviations>,
-    /// Maximum number of processes of a launch, if it has a limit.
+    /// Maximum number of processes of a launch, if there is a limit.
     pub max_ranks: Option<u32>,
-    /// Maximum number of nodes of a launch.
+    /// Maximum number of nodes of a launch, if there is a limit.
     pub max_nodes: Option<u32>,
     /// Maximum time from the launch until the processes report, if it differs from the time limit of a step.
     pub start_timeout: Option<Duration>,
-    /// The kind of connection that the processes of a launch get.
+    /// The kind of connection that the processes of a launch receive.
     pub connection_method: ConnectionMethod,
-    /// The command that serves a process which another program has started, if supported. Contains `{port}` and `{pid}`.
+    /// The command that serves a process that another program has started, if supported. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
     /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word before which they are inserted.
     pmi_port_options: (usize, &'static [&'static [&'static str]]),
-    /// Notices to the user before the implementation is judged.
+    /// Notices that are printed before the implementation is judged.
     pub notices: Vec<String>,
     /// The only dialect in which the implementation is judged, if specified.
     pub dialect: Option<Dialect>,
@@ -85,11 +85,11 @@ pub struct Implementation {
 
 const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hosts} and {job}; with --connection singleton, {port} and {pid}";
 
-/// The arguments of an `mpiexec` that serves a process which it has not started.
+/// The arguments of an `mpiexec` that serves a process that it has not started.
 const MPIEXEC_ARGUMENTS: [&str; 5] =
     [PMI_ARGS_OPTION, "{port}", UNUSED_ARGUMENTS[0], UNUSED_ARGUMENTS[1], "{pid}"];
 
-/// The option of `serve` that corresponds to [`PMI_ARGS_OPTION`] and takes the same arguments.
+/// The option of `serve` that corresponds to [`PMI_ARGS_OPTION`] and accepts the same arguments.
 const SERVE_OPTION: &str = "--pmi-args";
 
 /// Placeholder for a name that no other launch has.
@@ -98,8 +98,8 @@ pub(super) const JOB_PLACEHOLDER: &str = "{job}";
 /// Placeholder for the process ids of the launcher on this machine, separated by spaces.
 pub(super) const PIDS_PLACEHOLDER: &str = "{pids}";
 
-/// Shell script that cancels the job steps that the launcher's `srun` processes have started. Some steps outlive their `srun` and keep
-/// holding resources of the allocation.
+/// Shell script that cancels the job steps that the launcher's `srun` processes have started. Some steps outlive their `srun` and continue
+/// to occupy resources of the allocation.
 const CANCEL_STEPS: &str = r#"scontrol --oneliner show steps |
 sed -n "s/^StepId=\(${SLURM_JOB_ID:-[0-9]*}[.][0-9]*\) .*SrunHost:Pid=$(hostname -s):\([0-9]*\).*/\1 \2/p" |
 while read -r step pid; do
@@ -147,7 +147,7 @@ pub fn parse_capability(word: &str) -> Result<Capability, ImplementationError> {
 /// Programs that run the program given in their arguments.
 const WRAPPERS: [&str; 8] = ["env", "exec", "nice", "nohup", "setsid", "stdbuf", "taskset", "timeout"];
 
-/// Script interpreters, by the beginning of their names.
+/// Prefixes of the names of script interpreters.
 const INTERPRETERS: [&str; 7] = ["python", "perl", "ruby", "node", "sh", "bash", "dash"];
 
 /// Returns the name of the program that a command runs: the script of an interpreter, or the program of a wrapper.
@@ -213,7 +213,7 @@ pub(super) fn has_placeholder(words: &[String], placeholder: &str) -> bool {
 }
 
 impl Implementation {
-    /// Creates an implementation from its command alone.
+    /// Creates an implementation with a command and no claims.
     fn new(label: &str, command: Vec<String>) -> Self {
         Self { label: label.to_owned(), command, uses_alarms: true, ..Self::default() }
     }
@@ -264,7 +264,7 @@ impl Implementation {
         Ok(this)
     }
 
-    /// Detects whether a launcher is Hydra, and if so, sets its known properties.
+    /// Returns whether a launcher is Hydra. If so, sets the known properties of Hydra.
     fn is_hydra(&mut self, launcher: &str) -> bool {
         let name = Path::new(launcher).file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let may_be_hydra = name.starts_with("mpiexec") || name.starts_with("mpirun");
@@ -452,13 +452,14 @@ impl Implementation {
         self.command[0] = path;
     }
 
-    /// Returns the name of the program under test, for messages about its end.
+    /// Returns the name of the program under test, for messages about its exit.
     pub fn program(&self) -> String {
         let file = self.proxy.as_deref().unwrap_or(Path::new(&self.command[0]));
         file.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Makes the processes of a launch connect through PMI_PORT. A known launcher gets an option; a user's template must contain it.
+    /// Makes the processes of a launch connect through PMI_PORT. The option for this is added to the command of a known launcher; a user's
+    /// template must already contain the option.
     ///
     /// # Errors
     ///
@@ -483,12 +484,12 @@ impl Implementation {
         Ok(())
     }
 
-    /// Makes the implementation serve a singleton that requests a process manager. A known launcher gets an option; a user's template must
-    /// contain it.
+    /// Makes the implementation serve a singleton that requests a process manager. The implementation must be a known launcher, or a
+    /// template that serves a running process.
     ///
     /// # Errors
     ///
-    /// Returns an error if the launcher has no such option.
+    /// Returns an error if the implementation has no command for this.
     pub fn serve_singleton(&mut self) -> Result<(), ImplementationError> {
         let Some(command) = self.singleton.take() else {
             let message = format!(
@@ -656,13 +657,13 @@ fn hosts(ranks: u32, nodes: u32) -> String {
         .join(",")
 }
 
-/// Launchers that take `-n RANKS PROGRAM`, by the beginning of their names.
+/// Prefixes of the names of launchers that accept `-n RANKS PROGRAM`.
 const KNOWN_LAUNCHERS: [&str; 4] = ["mpiexec", "mpirun", "srun", "flux"];
 
-/// Options of launchers for the number of processes.
+/// Launcher options that set the number of processes.
 const COUNT_OPTIONS: [&str; 4] = ["-n", "-np", "--np", "--ntasks"];
 
-/// Returns true if a word of a launcher's command gives the number of processes, alone or with the next word.
+/// Returns true if a word of a launcher's command sets the number of processes, by itself or together with the next word.
 fn is_count(word: &str) -> bool {
     let short = word.strip_prefix("-np").or(word.strip_prefix("-n"));
     let digits = short.is_some_and(|n| is_uint(n.as_bytes()));

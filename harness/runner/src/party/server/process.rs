@@ -1,4 +1,4 @@
-//! An implementation in real processes, one launch for one scenario.
+//! An implementation that runs in real processes, with one launch for each scenario.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
@@ -70,7 +70,7 @@ const BUSY_SILENCE: Duration = Duration::from_millis(50);
 const YIELD_TIME: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
 const READ_WAIT: Duration = Duration::from_millis(250);
-/// The shorter wait that replaces [`READ_WAIT`] once the server has left bytes unread for that long.
+/// The shorter wait that replaces [`READ_WAIT`] after the server has left bytes unread for that long.
 const SHORT_READ_WAIT: Duration = Duration::from_millis(20);
 
 /// The environment that all launches of a run share.
@@ -154,14 +154,14 @@ enum ServerSource {
 /// The runner's end of a process's PMI_FD.
 struct PmiConnection {
     connection: NonBlockingStream,
-    /// The process of the server that holds the other end, if known.
+    /// The server's process that holds the other end, if known.
     peer: Option<i32>,
     /// The reactor's key of the connection; `None` after the server has ended the connection.
     key: Option<ReactorKey>,
 }
 
 struct RankState {
-    /// The process id of the agent; `None` on another machine, where this process id belongs to a different process.
+    /// The process id of the agent; `None` if the agent is on another machine, because its process id is not valid on this one.
     pid: Option<Pid>,
     control: Channel,
     /// The reactor's key of the connection to the agent; `None` after that connection, and thus the process, has ended.
@@ -178,8 +178,8 @@ impl RankState {
         self.control_key.is_none()
     }
 
-    /// Gives up the runner's end of the connection. The connection is closed when the result is dropped, as if the process had closed it.
-    /// As for any process, a wrapper between the process manager and the agent may still hold the connection open.
+    /// Removes and returns the runner's end of the connection. The connection is closed when the result is dropped, as if the process had
+    /// closed it. As for any process, a wrapper between the process manager and the agent may still hold the connection open.
     fn close(&mut self, reactor: &mut Reactor<ServerSource>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.is_open_here = false);
         let PmiConnection { connection, key, .. } = self.pmi.take()?;
@@ -214,7 +214,7 @@ pub struct ServerParty {
     stray_connections: HashMap<Proc, PmiConnection>,
     /// The kind of connection that the implementation's processes must use.
     connection_method: ConnectionMethod,
-    /// The address in PMI_PORT, from the first process that has one.
+    /// The address in the PMI_PORT of the first process that has this variable.
     port: Option<SocketAddr>,
     /// The process that the server must serve although it did not start the process. The process is killed when the launch ends.
     _singleton: Option<Singleton>,
@@ -240,9 +240,9 @@ pub struct ServerParty {
     agents: HashSet<i32>,
     /// The server's processes at the other end of the runner's connections.
     peers: BTreeSet<i32>,
-    /// The processes in `peers` without the launcher, if the kernel reports their exits.
+    /// The processes in `peers` other than the launcher, if the kernel reports their exits.
     deaths: Option<Vec<ForeignProcess>>,
-    /// Names and signals of the processes at the other end of relayed connections that have died, by location and process id.
+    /// Names and signals of the killed processes at the other end of relayed connections, by location and process id.
     remote_deaths: HashMap<(String, i32), (String, i32)>,
     idle: IdleCheck,
     polls: PollCount,
@@ -252,7 +252,8 @@ pub struct ServerParty {
     slowest_response: Duration,
     quiet_since: Instant,
     silence_times: SilenceTimes,
-    /// True if the server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
+    /// True if the server was silent and left bytes unread, as if it were waiting for something else, and no later event could have changed
+    /// that.
     waits_elsewhere: bool,
     /// The process to whose connection the runner last wrote, and the time of that write.
     last_write: Option<(Proc, Instant)>,
@@ -265,7 +266,7 @@ pub struct ServerParty {
     slot: Slot,
 }
 
-/// The required length of a silence.
+/// The conditions under which silence counts as proven.
 #[derive(Debug, Clone, Copy)]
 pub struct SilenceTimes {
     /// Required duration of proven idleness, if a response is expected and the server has read everything.
@@ -375,7 +376,7 @@ impl ServerParty {
         Ok((party, words))
     }
 
-    /// Sets the required duration of silence. A caller that repeats important cases can use shorter times.
+    /// Sets the required duration of silence. A caller that repeats important runs can use shorter times.
     pub fn set_silence_times(&mut self, silence_times: SilenceTimes) {
         self.silence_times = silence_times;
     }
@@ -385,15 +386,15 @@ impl ServerParty {
         self.ordered_actions = in_turn;
     }
 
-    /// Returns the names of the processes at the other end of the ranks' connections that were killed by a signal, each with its signal.
+    /// Returns the names and signals of the killed processes at the other end of the ranks' connections.
     pub fn deaths(&self) -> Vec<(String, i32)> {
         let here = self.deaths.iter().flatten().filter_map(ForeignProcess::killed_by);
         let elsewhere = self.remote_deaths.values().map(|(name, signal)| (name.clone(), *signal));
         here.chain(elsewhere).collect()
     }
 
-    /// Returns the names of the processes that remain after the launcher: its descendants and orphans, without the agents. Only meaningful
-    /// after the launcher has ended.
+    /// Returns the names of the remaining processes of the launch: the launcher's descendants and orphans, except the agents. Meaningful
+    /// only after the launcher has ended.
     pub fn leftovers(&self) -> Vec<String> {
         let left = tree::of_launch(self.launcher.pid(), &self.agents);
         let mut names: Vec<String> = left
@@ -550,7 +551,8 @@ impl ServerParty {
         self.queue.push_back(EventKind::Started { proc, env, args: hello.args, bad_fd: hello.bad_fd });
     }
 
-    /// Handles the end of an agent's connection, which is the end of the process. After its introduction, the agent sends nothing more.
+    /// Handles the end of an agent's connection, which means that the process has ended. After its introduction, the agent sends nothing
+    /// more.
     fn receive_from_agent(&mut self, proc: Proc) {
         let Some(rank) = self.ranks.get_mut(&proc) else { return };
         rank.control.receive();
@@ -686,7 +688,7 @@ impl ServerParty {
         self.reactor.watch_writes(key, is_blocked);
     }
 
-    /// Reports the exit of the launcher, once every other event has been reported.
+    /// Reports the exit of the launcher, after every other event has been reported.
     fn report_exit(&mut self) -> Option<EventKind> {
         let exit = self.exit.filter(|_| !self.exit_reported)?;
         self.exit_reported = true;
@@ -709,7 +711,7 @@ impl ServerParty {
         self.queue.pop_front()
     }
 
-    /// Reports crashes that were not reported yet. Returns whether there were any.
+    /// Reports crashes that have not been reported yet. Returns whether there were any.
     fn report_deaths(&mut self) -> bool {
         let before = self.queue.len();
         for process in self.deaths.iter_mut().flatten() {
@@ -818,7 +820,7 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Returns the processes at the other end of the runner's open connections, if all of them are known. Every response must come from
+    /// Returns the processes at the other end of the runner's open connections, if all of them are known. Every response is sent by one of
     /// them. Returns `None` for relayed connections, since messages may be in transit from another machine.
     fn known_peers(&self) -> Option<BTreeSet<i32>> {
         if self.agent_listener.route().is_some() {
@@ -850,7 +852,7 @@ impl ServerParty {
         open.filter(|pmi| pmi.key.is_some())
     }
 
-    /// Returns the processes that may act for the server.
+    /// Returns the processes that may belong to the server.
     fn servers(&self) -> Vec<i32> {
         tree::of_launch(self.launcher.pid(), &self.agents)
     }

@@ -104,7 +104,7 @@ pub struct BuiltinProfile {
     pub command: String,
     /// The command for several nodes, if it exists.
     pub command_nodes: Option<String>,
-    /// Optional operations that the implementation is known to support. Those in neither list are probed.
+    /// Optional operations that the implementation is known to support. Operations in neither list are probed.
     pub offers: Vec<String>,
     /// Optional operations that the implementation is known to lack.
     pub lacks: Vec<String>,
@@ -120,7 +120,8 @@ pub struct BuiltinProfile {
 }
 
 impl BuiltinProfile {
-    /// Returns whether an unknown name resembles this profile: part of its names or title, or a name with one wrong letter.
+    /// Returns whether an unknown name resembles this profile: it is a substring of a name or of the title, or differs from a name by one
+    /// letter.
     fn resembles(&self, word: &str) -> bool {
         let word = word.to_ascii_lowercase();
         let part = |text: &str| !word.is_empty() && text.to_ascii_lowercase().contains(&word);
@@ -129,7 +130,7 @@ impl BuiltinProfile {
     }
 }
 
-/// Returns the built-in profiles, by name.
+/// Returns the built-in profiles, sorted by name.
 pub fn builtin() -> Vec<BuiltinProfile> {
     let all = golden::folders().filter_map(|folder| {
         let profile: Profile = toml::from_str(golden::file(&Path::new(folder).join(FILE))?).ok()?;
@@ -269,7 +270,7 @@ fn printed_version(command: &str) -> Option<semver::Version> {
     })
 }
 
-/// Returns the name of the process manager that a command starts, without interpreters and wrappers.
+/// Returns the name of the process manager that a command starts, ignoring interpreters and wrappers.
 fn manager(implementation: &Implementation) -> String {
     let program = implementation.program();
     if implementation.has_upstream() {

@@ -1,5 +1,4 @@
-//! Generates constants for the ids of requirements, and for the rules that are shared by requirements from several standards. The compiler
-//! therefore catches misspelled ids.
+//! Generates constants for the ids of requirements and for the rules that several standards share, so the compiler catches misspelled ids.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +10,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     let mut constants = String::new();
     let mut all = Vec::new();
-    // Maps each rule to the names of the constants for its PMI-1 and its PMI-2 requirement.
+    // Maps each rule to the names of the constants for its PMI-1 and PMI-2 requirements.
     let mut rules: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
     for file in fs::read_dir("scenarios")? {
         let path = file?.path();

@@ -12,26 +12,26 @@ use serde::{Deserialize, Serialize};
 pub struct Span {
     /// Offset of the first byte.
     pub start: usize,
-    /// Offset after the last byte.
+    /// Offset just past the last byte.
     pub end: usize,
 }
 
-/// The text of a scenario or fragment file. Empty for a tree that was not parsed from a file.
+/// The path and text of a scenario or fragment file. Both are empty for a tree that was not parsed from a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Path as shown to the user, relative to the suite's root for embedded files.
+    /// Path as shown to the user; for an embedded file, relative to the suite's root.
     pub path: String,
-    /// The whole text.
+    /// The text of the file.
     pub text: String,
 }
 
 impl SourceFile {
-    /// Returns the number of the line that contains a byte offset. The first line is number 1.
+    /// Returns the 1-based number of the line that contains the byte at `offset`.
     pub fn line_of(&self, offset: usize) -> usize {
         1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|b| **b == b'\n').count()
     }
 
-    /// Returns the column of a byte offset, counted in characters. The first column is number 1.
+    /// Returns the 1-based column of the byte at `offset`, counted in characters.
     pub fn column_of(&self, offset: usize) -> usize {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = before.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
@@ -40,31 +40,31 @@ impl SourceFile {
     }
 }
 
-/// A part of the tree with its position in the file.
+/// A value from the tree, with its position in the file.
 #[derive(Debug, Clone, Eq)]
 pub struct Spanned<T> {
-    /// The part of the tree.
+    /// The value.
     pub value: T,
-    /// The position of the part.
+    /// The position of the value.
     pub span: Span,
 }
 
-/// A scenario or fragment. Equality ignores positions and comments, as in every part of the tree.
+/// A scenario or fragment. Equality ignores positions and comments, as everywhere in the tree.
 #[derive(Debug, Clone, Eq)]
 pub struct Scenario {
-    /// Stable name: the path within the suite without its extension, e.g. `kvs/put-visible-after-barrier`.
+    /// The stable name: the path within the suite, without the file extension, e.g. `kvs/put-visible-after-barrier`.
     pub name: String,
     /// The lines of the leading comment block, without `#`.
     pub heading: Vec<String>,
-    /// Requirements that the scenario tests. A step without a citation cites the first requirement.
+    /// Requirements that the scenario tests. The first one applies to steps that cite no requirement.
     pub requires: Vec<Spanned<String>>,
-    /// Operations that the implementation must support for the scenario to apply.
+    /// Capabilities that the implementation must have for the scenario to apply.
     pub needs: Vec<Spanned<Capability>>,
     /// The kind of implementation under test.
     pub tests: ImplementationKind,
     /// The dialect in which the scenario is played.
     pub dialect: Dialect,
-    /// Further dialects in which the scenario is played, under different names.
+    /// Other dialects in which the scenario is played, each under a different name.
     pub other_dialects: Vec<Dialect>,
     /// Size of the first process group.
     pub ranks: u32,
@@ -78,11 +78,11 @@ pub struct Scenario {
     pub parameters: Vec<Parameter>,
     /// `each TABLE but NAME ...`: the scenario is played once for each combination of a row of the table and a row of the file.
     pub each: Option<Each>,
-    /// `in DIALECT NAME=TEXT ...`: the values of words in a dialect.
+    /// `in DIALECT NAME=TEXT ...`: names with values that depend on the dialect.
     pub dialect_words: Vec<(Dialect, TableRow)>,
     /// `row NAME ...`: the scenario is played once for each row.
     pub rows: Vec<TableRow>,
-    /// The steps.
+    /// The statements of the scenario's body.
     pub body: Vec<Statement>,
     /// Comments and blank lines, in the order of the file.
     pub comments: Vec<Comment>,
@@ -90,21 +90,21 @@ pub struct Scenario {
     pub source: Arc<SourceFile>,
 }
 
-/// A comment or a blank line, which the printer restores at its position.
+/// A comment or a run of blank lines, which the printer puts back in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
-    /// The kind of the comment.
+    /// The kind of comment, with its text.
     pub kind: CommentKind,
-    /// The position.
+    /// The position in the file.
     pub span: Span,
 }
 
-/// The kinds of comments.
+/// The kind of a [`Comment`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommentKind {
     /// One or more consecutive blank lines.
     Blank,
-    /// A comment on a separate line, without `#`.
+    /// A comment on its own line, without `#`.
     Line(String),
     /// A comment at the end of a head line or statement.
     Trailing {
@@ -121,12 +121,12 @@ impl Scenario {
         self.heading.iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the name under which the scenario `name` is played for this row.
+    /// Returns the name under which the scenario `name` is played for the row `row`.
     pub(super) fn name_of_row(name: &str, row: &str) -> String {
         format!("{name}[{row}]")
     }
 
-    /// Splits the name of a played scenario into the name of its file and the name of its row; `None` if the file has no rows.
+    /// Splits the name of a played scenario into the names of its file and its row. The row is `None` if the file has no rows.
     pub fn split_row(name: &str) -> (&str, Option<&str>) {
         match name.split_once('[') {
             Some((file, row)) => (file, row.strip_suffix(']')),
@@ -154,12 +154,12 @@ pub struct Parameter {
 pub struct Each {
     /// The name of the table: a fragment with rows, or [`Each::REQUEST`].
     pub table: Spanned<String>,
-    /// The rows to leave out.
+    /// The names of the rows to leave out.
     pub except: Vec<Spanned<String>>,
 }
 
 impl Each {
-    /// The built-in table of the dialect's requests that have a response and a function in the C API.
+    /// The name of the built-in table of the dialect's requests that have a response and a function in the C API.
     pub const REQUEST: &'static str = "request";
 }
 
@@ -173,7 +173,7 @@ pub struct TableRow {
 }
 
 impl TableRow {
-    /// Returns the value to which this row binds a name.
+    /// Returns the value to which this row binds `name`.
     pub(super) fn text(&self, name: &str) -> Option<&Template> {
         self.values.iter().find(|(other, _)| other.value == name).map(|(_, value)| value)
     }
@@ -210,37 +210,37 @@ pub enum Actor {
 /// The configuration of the reference server for a client under test, or the launch of a server under test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerSetup {
-    /// True if the scenario defines the number of ranks. If false, the user defines the number.
+    /// True if the scenario sets the number of ranks. Otherwise, the user sets it.
     pub has_rank_count: bool,
     /// `vary NAME ...`: variations of the reference server. `$name` stands for a variation that each row names.
     pub variations: Vec<Spanned<String>>,
     /// `fault NAME`: a fault of the reference server.
     pub fault: Option<Spanned<String>>,
-    /// `serve NAME=NUMBER ...`: settings of the server.
+    /// `serve NAME=NUMBER ...`: settings of the reference server.
     pub settings: Vec<(Spanned<Setting>, u32)>,
-    /// `launch WORDS`, if a server is under test: the words that precede the command of its launcher.
+    /// `launch WORDS`, if a server is under test: the words that precede the launcher's command.
     pub launch: Option<Spanned<String>>,
 }
 
-/// The settings of `serve`.
+/// A setting in a `serve` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
-    /// `kvsname_max`, in bytes including the NUL.
+    /// `kvsname_max`, in bytes, including the NUL.
     KvsnameMax,
-    /// `keylen_max`, in bytes including the NUL.
+    /// `keylen_max`, in bytes, including the NUL.
     KeylenMax,
-    /// `vallen_max`, in bytes including the NUL.
+    /// `vallen_max`, in bytes, including the NUL.
     VallenMax,
     /// `kvsname_length`: length of the names of keyval spaces.
     KvsnameLength,
-    /// `delay`: milliseconds before each response.
+    /// `delay`: waiting time before each response, in milliseconds.
     Delay,
-    /// `first_write`: number of bytes of each response that are written first. The rest follows once the client has read them.
+    /// `first_write`: number of bytes in the first write of each response. The rest follows after the client has read them.
     FirstWrite,
 }
 
 impl Setting {
-    /// All settings, with their words in the language.
+    /// All settings, with their names in the scenario language.
     pub const NAMES: [(&'static str, Self); 6] = [
         ("kvsname_max", Self::KvsnameMax),
         ("keylen_max", Self::KeylenMax),
@@ -255,31 +255,31 @@ impl Setting {
     }
 }
 
-/// An optional capability of implementations.
+/// An optional capability of an implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Capability {
     /// `spawn`: support for spawn.
     Spawn,
     /// `names`: support for publish, unpublish and lookup.
     Names,
-    /// `upstream`: a bare proxy, whose launcher the harness plays.
+    /// `upstream`: the implementation is a bare proxy, and the harness plays its launcher.
     Upstream,
     /// `pmi-1.2`: PMI-1 with barriers over a subset of a process group.
     Pmi12,
     /// `keyval-spaces`: create_kvs, destroy_kvs and getbyidx, which are not part of RFC 13.
     KeyvalSpaces,
-    /// `fd`: processes receive their connection in PMI_FD.
+    /// `fd`: processes receive their connection through PMI_FD.
     Fd,
     /// `port`: processes connect to the address in PMI_PORT.
     Port,
     /// `singleton`: a process that was started without a process manager requests one.
     Singleton,
-    /// `alone`: a library initializes itself without a process manager.
+    /// `alone`: a library can be initialized without a process manager.
     Standalone,
 }
 
 impl Capability {
-    /// All capabilities, with their words in the language.
+    /// All capabilities, with their names in the scenario language.
     pub const NAMES: [(&'static str, Self); 9] = [
         ("spawn", Self::Spawn),
         ("names", Self::Names),
@@ -292,10 +292,10 @@ impl Capability {
         ("alone", Self::Standalone),
     ];
 
-    /// Words for operations that only the PMI-2 draft describes. They are no longer part of the language.
+    /// Names that were removed from the language, for operations that only the PMI-2 draft describes.
     pub const REMOVED_WORDS: [&'static str; 5] = ["concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
 
-    /// Returns the word for the capability in the language.
+    /// Returns the capability's name in the scenario language.
     pub fn word(self) -> &'static str {
         Self::NAMES.iter().find(|(_, need)| *need == self).map_or("", |(word, _)| word)
     }
@@ -310,13 +310,13 @@ impl Capability {
         matches!(self, Self::Upstream | Self::Fd | Self::Port | Self::Singleton)
     }
 
-    /// Returns the operations that users may declare as supported or missing, each with its word.
+    /// Returns the operations that users may declare as supported or missing, each with its name.
     pub fn optional_operations() -> impl Iterator<Item = (&'static str, Self)> + Clone {
         Self::NAMES.into_iter().filter(|(_, need)| !need.is_connection_method())
     }
 }
 
-/// A statement of the body.
+/// A statement in the body of a scenario.
 #[derive(Debug, Clone, Eq)]
 pub enum Statement {
     /// `use NAME` or `use NAME(PARAMETER=TEXT, ...)`: includes the steps of a fragment.
@@ -337,7 +337,7 @@ pub enum Statement {
     Repeat {
         /// The number of repetitions.
         count: Expr,
-        /// The counter, which starts at 0.
+        /// The name of the counter, if there is one. The counter starts at 0.
         var: Option<Spanned<String>>,
         /// The repeated statements.
         body: Vec<Statement>,
@@ -346,7 +346,8 @@ pub enum Statement {
         /// The position of the `end` line.
         end: Span,
     },
-    /// `only NAME ...` ... `end`: statements for the named rows or dialects. Elsewhere, they are removed before the scenario is played.
+    /// `only NAME ...` ... `end`: statements for the named rows or dialects. For all others, they are removed before the scenario is
+    /// played.
     Only {
         /// The rows or dialects.
         names: Vec<Spanned<String>>,
@@ -375,9 +376,9 @@ impl Statement {
 /// A line of the body that describes an action, with its continuation lines.
 #[derive(Debug, Clone, Eq)]
 pub struct Step {
-    /// The processes that the step is about.
+    /// The processes or the job to which the step applies.
     pub target: StepTarget,
-    /// The party that acts.
+    /// The party whose action the step describes.
     pub role: Role,
     /// The requirement that the step cites (`expect[id]`).
     pub cites: Option<Spanned<String>>,
@@ -387,7 +388,7 @@ pub struct Step {
     pub span: Span,
 }
 
-/// The target of a step: the job, or ranks in the order of play.
+/// The target of a step: the job, or ranks in the order in which they are played.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepTarget {
     /// The job as a whole (role `J`).
@@ -401,7 +402,7 @@ pub enum StepTarget {
         /// The ranks within the group.
         set: RankSet,
     },
-    /// `child$NAME:...`, in a fragment: ranks of a spawned group. The value of the name is the number of the group.
+    /// `child$NAME:...`, in a fragment: ranks of a spawned group. The value of `$NAME` is the group's number.
     Spawned {
         /// The name, without `$`.
         number: Spanned<String>,
@@ -410,16 +411,16 @@ pub enum StepTarget {
     },
 }
 
-/// A set of ranks, in the order of play.
+/// A set of ranks, in the order in which they are played.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RankSet {
-    /// `*`: all ranks, ascending.
+    /// `*`: all ranks, in ascending order.
     All,
-    /// `2,0,1` or `1-3`: inclusive ranges, in the order of the file.
+    /// `2,0,1` or `1-3`: inclusive ranges, in the order in which they are written.
     Ranges(Vec<(u32, u32)>),
 }
 
-/// The party that a step is about.
+/// The party whose action a step describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The client (the process) sends a message: `send` if a server is under test, otherwise `expect`.
@@ -428,16 +429,16 @@ pub enum Role {
     Server,
     /// `A`: the application calls the PMI library.
     Api,
-    /// `P`: the process itself, with its environment, its arguments and its end.
+    /// `P`: the process itself (its environment, its arguments and how it ends).
     Process,
-    /// `J`: the job, with its exit status and its output.
+    /// `J`: the job (its exit status and its output).
     Job,
     /// The upstream of a proxy, which the harness plays: `proxy:0 send`.
     Upstream,
 }
 
 impl ImplementationKind {
-    /// All kinds, with their words in the language.
+    /// All kinds, with their names in the scenario language.
     pub(super) const NAMES: [(&'static str, Self); 3] =
         [("server", Self::Server), ("client", Self::Client), ("library", Self::Library)];
 
@@ -451,7 +452,7 @@ impl ImplementationKind {
 }
 
 impl Role {
-    /// Returns the side that acts in a step of this role. For processes, this also depends on the action; see [`Step::actor`].
+    /// Returns the side that acts in a step of this role. For `P:` steps, it also depends on the action; see [`Step::actor`].
     pub(super) fn actor(self, tests: ImplementationKind) -> Actor {
         let does = match self {
             Self::Server => tests != ImplementationKind::Server,
@@ -462,7 +463,7 @@ impl Role {
         if does { Actor::Harness } else { Actor::Implementation }
     }
 
-    /// Returns the word for the role if `tests` is under test.
+    /// Returns the keyword for the role, which depends on the kind of implementation under test.
     pub(super) fn word(self, tests: ImplementationKind) -> &'static str {
         match self {
             Self::Api => "A",
@@ -488,13 +489,13 @@ pub enum StepAction {
     },
     /// `<close>` or `<closes>`: the party closes the connection.
     Close,
-    /// `<empty>`: a message that consists of a newline (RFC 13's `S:abort`).
+    /// `<empty>`: a message that consists only of a newline (RFC 13's `S:abort`).
     Empty,
     /// `<nothing>` or `<silence>`: the party sends nothing, although a request is pending.
     Silence,
     /// `send <right>`, if a client is under test: the reference server sends its own response. Other messages may precede or follow it.
     CorrectResponse,
-    /// `<one of>`: several outcomes, each with its verdict.
+    /// `<one of>`: several possible outcomes, each with a verdict.
     OneOf(Vec<Alternative>),
     /// The action of a `P:` or `J:` step.
     Process(ProcessAction),
@@ -542,14 +543,14 @@ pub struct WriteMode {
 /// The encoding of a message on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
-    /// The encoding of the dialect: the text and a newline, or the length and tuples that end with semicolons.
+    /// The encoding of the dialect: the text and a newline, or the length and tuples that each end in a semicolon.
     #[default]
     Dialect,
     /// `<line>`: the text and a newline.
     Line,
     /// `<body>`: the length and the text.
     Body,
-    /// `<bytes>`: the text alone.
+    /// `<bytes>`: only the text.
     Bytes,
 }
 
@@ -559,14 +560,14 @@ impl Encoding {
         [("<line>", Self::Line), ("<body>", Self::Body), ("<bytes>", Self::Bytes)];
 }
 
-/// An outcome of `<one of>`.
+/// A possible outcome in `<one of>`.
 #[derive(Debug, Clone, Eq)]
 pub struct Alternative {
     /// The verdict on the outcome.
     pub grade: Grade,
     /// The requirement that is cited unless `grade` is [`Grade::Pass`].
     pub cites: Option<Spanned<String>>,
-    /// [`StepAction::Message`], [`StepAction::Close`], [`StepAction::Empty`] or [`StepAction::Silence`].
+    /// The action: [`StepAction::Message`], [`StepAction::Close`], [`StepAction::Empty`] or [`StepAction::Silence`].
     pub action: StepAction,
     /// The position of the line.
     pub span: Span,
@@ -587,7 +588,7 @@ pub enum Grade {
 }
 
 impl Grade {
-    /// All verdicts, with their words in the language.
+    /// All verdicts, with their names in the scenario language.
     pub(super) const NAMES: [(&'static str, Self); 4] =
         [("pass", Self::Pass), ("note", Self::Note), ("warn", Self::Warn), ("fail", Self::Fail)];
 
@@ -601,9 +602,9 @@ impl Grade {
 pub enum ProcessAction {
     /// `P: starts`: the process has started.
     Started,
-    /// `P: has NAME=MATCHER` or `P: set NAME=TEXT`: a variable of the environment.
+    /// `P: has NAME=MATCHER` or `P: set NAME=TEXT`: an environment variable.
     Env(Spanned<String>, Template),
-    /// `P: has arguments TEMPLATE`: the arguments, separated by spaces. An empty template means that there are no arguments.
+    /// `P: has arguments TEMPLATE`: the arguments, separated by spaces. An empty template stands for no arguments.
     Args(Template),
     /// `P: is ended`: the process manager has terminated the process.
     IsEnded,
@@ -613,20 +614,20 @@ pub enum ProcessAction {
     Kill(u8),
     /// `P: wait N`: the process does nothing for N seconds.
     Wait(u8),
-    /// `P: pause`: the process is stopped by SIGSTOP and reads nothing until the other ranks wait.
+    /// `P: pause`: the process is stopped by SIGSTOP and reads nothing until all other ranks are waiting.
     Pause,
     /// `P: exits STATUS`, if a client is under test: the process exits on its own with this status.
     Exits(ExitPattern),
     /// `P: exits nonzero|same`, if a client is under test: the process exits on its own, with status 0 only if its output equals that of
     /// the plain run.
     FailsOrMatches,
-    /// `P: ends`, if a client is under test: the process ends, on its own or with its program.
+    /// `P: ends`, if a client is under test: the process ends, on its own or because its program ends.
     Ends,
     /// `P: prints the same`, if a client is under test: the standard output of the process equals that of the plain run.
     SameOutput,
     /// `J: exits STATUS`: the job ends with this status.
     JobExit(ExitPattern),
-    /// `J: logs`: the job has written something to stderr or stdout.
+    /// `J: logs`: the job has written to stderr or stdout.
     Logged,
 }
 
@@ -649,7 +650,7 @@ pub struct Call {
     pub function: Option<Spanned<String>>,
     /// The arguments.
     pub args: Vec<Arg>,
-    /// The return code, such as `PMI_SUCCESS`; `None` in a step that only begins a call.
+    /// The return code, such as `PMI_SUCCESS`; `None` in a step that only starts a call.
     pub result: Option<Spanned<String>>,
     /// `size=4`: the expected values of the named output arguments.
     pub outs: Vec<(Spanned<String>, Template)>,
@@ -673,14 +674,14 @@ pub enum Arg {
 pub struct Template {
     /// The pieces, in order.
     pub pieces: Vec<Piece>,
-    /// The position.
+    /// The position in the file.
     pub span: Span,
 }
 
-/// A part of a template.
+/// A piece of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Literal bytes, which may also come from `<sp>`, `<tab>`, `<0xNN>`, `<<` or `$$`. `quoted` bytes never separate tuples or start a
+    /// Literal bytes, which may also be written as `<sp>`, `<tab>`, `<0xNN>`, `<<` or `$$`. `quoted` bytes never separate tuples or start a
     /// comment.
     Literal {
         /// The literal bytes.
@@ -706,16 +707,16 @@ pub enum Piece {
     Typed(ValueType),
 }
 
-/// Types of values.
+/// The type of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueType {
     /// `uint`, `uint 1..4`, `uint 1..`, `uint ..4`: a number that consists of digits only and is within the bounds.
     Uint(Option<Expr>, Option<Expr>),
     /// `int`: digits with an optional sign.
     Int,
-    /// `intlist`.
+    /// `intlist`: one or more integers, separated by commas.
     IntList,
-    /// `word`.
+    /// `word`: one or more visible characters other than `=`.
     Word,
     /// `string`: one or more printable characters, spaces or tabs.
     String,
@@ -740,11 +741,11 @@ pub enum Expr {
     Number(i64),
     /// `$name`.
     Var(Spanned<String>),
-    /// `a + b`, and so on.
+    /// A binary operation, such as `a + b`.
     Binary(Box<Expr>, BinOp, Box<Expr>),
 }
 
-/// Operators. `*` and `%` bind more tightly than `+` and `-`.
+/// A binary operator. `*` and `%` bind more tightly than `+` and `-`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BinOp {
     /// `+`

@@ -46,15 +46,16 @@ const UNKNOWN_COUNT: u32 = 1_000;
 
 const PREDEFINED_NAMES: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT, JOB_ID];
 
-/// Returns the names that are bound from the start. If a client is under test, `$kvs` is the name of its keyval space.
+/// Returns the names, in addition to [`PREDEFINED_NAMES`], that are bound before the first step: `$kvs`, the name of the keyval space, if a
+/// client is under test.
 fn predefined_names(scenario: &Scenario) -> Vec<String> {
     if scenario.tests == ImplementationKind::Client { vec!["kvs".to_owned()] } else { Vec::new() }
 }
 
 /// Checks a scenario, and returns the diagnostics in the order of the file.
 ///
-/// A fragment is checked once on its own, and again in every file that uses it. The second check covers the parts that depend on that file:
-/// bound names and the number of ranks.
+/// A fragment is checked once on its own, and again in every file that uses it. The second check covers the aspects that depend on that
+/// file: bound names and the number of ranks.
 pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
     let mut checker = Checker {
         env,
@@ -83,7 +84,7 @@ struct Checker<'a> {
     env: &'a Env<'a>,
     scenario: &'a Scenario,
     sink: DiagnosticSink,
-    /// The file of the current statement, which belongs to the scenario or to a fragment.
+    /// The file that contains the current statement: that of the scenario or of a fragment.
     source: Arc<SourceFile>,
     bound_names: Vec<String>,
     /// The number of process groups that may have been spawned before the current statement.
@@ -307,7 +308,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks the arguments of a fragment.
+    /// Checks the arguments that a `use` passes to a fragment.
     fn parameters(
         &mut self,
         name: &Spanned<String>,
@@ -481,7 +482,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks a template with which a message or value is compared.
+    /// Checks a template that the harness compares with a message or a value.
     fn pattern(&mut self, pieces: &[Located], place: UseSite) {
         for Located { piece, span } in pieces {
             self.names(piece, *span, place);
@@ -581,7 +582,7 @@ impl Checker<'_> {
         matches!(step.target, StepTarget::Ranks { group: Proc::PROXY_GROUP, .. })
     }
 
-    /// Checks a step about the messages that a proxy sends upstream: requests from its clients, or its own messages.
+    /// Checks a step that expects a proxy to send messages, close its connection or stay silent.
     fn check_proxy_step(&mut self, action: &StepAction, span: Span) {
         match action {
             StepAction::Message { lines, .. } => {
@@ -595,7 +596,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks that steps about proxies and the upstream are allowed.
+    /// Checks that a step for a proxy or its upstream is allowed.
     fn proxies(&mut self, step: &Step, span: Span) {
         if !self.is_proxy_step(step) {
             return;
@@ -625,7 +626,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks that steps about stray connections are allowed.
+    /// Checks that a step for a stray connection is allowed.
     fn check_stray_step(&mut self, step: &Step, span: Span) {
         let all = matches!(&step.target, StepTarget::Ranks { set: RankSet::All, .. });
         if all
@@ -702,7 +703,7 @@ impl Checker<'_> {
         role.actor(self.scenario.tests) == Actor::Harness
     }
 
-    /// Counts the process groups that the messages request. A request asks for a single group, regardless of its number of commands.
+    /// Counts the process groups that the messages request. A request asks for a single group, regardless of how many commands it contains.
     fn count_spawns(&mut self, lines: &[Template], span: Span, times: u32) {
         let mut requests = 0u32;
         let row = protocol::by_operation(self.scenario.dialect.framing(), "spawn");

@@ -1,4 +1,4 @@
-//! Additional checks of scenarios for clients: the steps that they may contain, and the server that they describe.
+//! Additional checks of scenarios for clients: their steps, and the reference server that they describe.
 
 use std::cell::LazyCell;
 
@@ -7,8 +7,8 @@ use super::diag::DiagnosticSink;
 use super::visit::steps;
 use super::vocabulary::Behaviours;
 
-/// Checks the head and the steps of a scenario for clients. In other scenarios, reports settings and steps that require a client under test.
-/// The steps of fragments are checked when they are played.
+/// Checks the head and the steps of a scenario for clients. In any other scenario, reports the settings and steps that require a client
+/// under test. The steps of fragments are checked when they are played.
 pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     let serving = &scenario.server_setup;
     check_behaviours(scenario, behaviours, diagnostics);
@@ -40,7 +40,7 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
     }
 }
 
-/// Reports unknown variations and an unknown fault in a scenario for clients or libraries.
+/// Reports unknown variations and faults in a scenario for clients or libraries.
 fn check_behaviours(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     let setup = &scenario.server_setup;
     // Most scenarios name neither a variation nor a fault, so the lists are created only on demand.

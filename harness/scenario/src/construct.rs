@@ -1,4 +1,4 @@
-//! Constructors for trees that are not parsed from a file. Parts have no positions, and bytes are passed without escapes.
+//! Constructors for trees that are not parsed from a file. These trees have no positions, and the bytes are passed without escapes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ impl<T> From<T> for Spanned<T> {
 }
 
 impl Scenario {
-    /// Creates a scenario without steps, for a server and one rank. `summary` becomes the heading.
+    /// Creates a scenario for a server and one rank, without steps. `summary` becomes the heading.
     pub fn new(name: impl Into<String>, summary: &str, requires: &[&str]) -> Self {
         Self {
             name: name.into(),
@@ -148,7 +148,7 @@ impl Template {
         self
     }
 
-    /// Appends bytes. Quotes the bytes that a file cannot contain literally, and the bytes for which `also` returns true.
+    /// Appends bytes. Quotes those that a file cannot contain literally and those for which `also` returns true.
     pub(super) fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
         for (at, &byte) in bytes.iter().enumerate() {
             // The parser ignores spaces at both ends of a line.

@@ -20,9 +20,9 @@ pub enum DiagnosticKind {
 pub struct Diagnostic {
     /// The severity.
     pub kind: DiagnosticKind,
-    /// The mistake, in one line.
+    /// A description of the mistake, on one line.
     pub message: String,
-    /// The position.
+    /// The position in the file.
     pub span: Span,
     /// The text next to the caret; may be empty.
     pub label: String,
@@ -38,7 +38,7 @@ impl Diagnostic {
         self.kind == DiagnosticKind::Error
     }
 
-    /// Formats the diagnostic with the line, a caret and the help; in color if `color` is true.
+    /// Formats the diagnostic with the line, a caret and the help, in color if `color` is true.
     pub fn render(&self, color: bool) -> String {
         let (start, end) = self.clamped();
         let level = match self.kind {
@@ -137,7 +137,7 @@ impl Diagnostic {
         self
     }
 
-    /// Adds "did you mean", or lists the known words if none is similar.
+    /// Suggests the most similar known word. If no known word is similar, lists all of them, unless there are too many.
     pub(super) fn suggest<S: AsRef<str>>(&mut self, word: &str, known: &[S]) -> &mut Self {
         if let Some(near) = suggest_name(word, known) {
             return self.label(format!("did you mean `{near}`?"));

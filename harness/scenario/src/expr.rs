@@ -1,4 +1,4 @@
-//! Parses arithmetic and rank sets with winnow. Only these two parts of the language have a grammar within a line.
+//! Parses arithmetic expressions and rank sets with winnow. The rest of the language needs no parser library.
 
 use winnow::{
     ModalResult, Parser, Stateful,
@@ -64,7 +64,7 @@ fn run<'a, T>(
     }
 }
 
-/// Parses an expression that fills the whole text, which begins at offset `base` in the file.
+/// Parses the whole text as an expression. The text begins at offset `base` in the file.
 pub(super) fn expr(text: &str, base: usize) -> Result<Expr, SyntaxError> {
     run(text, base, "an operator (`+`, `-`, `*`, `%`) or the end of the expression", |input| {
         terminated(sum, space0).parse_next(input)
@@ -187,7 +187,7 @@ fn range(input: &mut Input<'_>) -> ModalResult<(u32, u32)> {
     Ok((first, last))
 }
 
-/// Calculates an expression without variables. Returns `None` if the expression has variables or cannot be calculated.
+/// Evaluates an expression without variables. Returns `None` if the expression has variables or cannot be evaluated.
 pub(super) fn constant(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Number(n) => Some(*n),

@@ -6,7 +6,7 @@ use super::ast::{Dialect, ImplementationKind, Span};
 pub(super) enum LineKind {
     Blank,
     Comment,
-    /// The line begins a head line, a statement or a step.
+    /// The line is a head line, or the first line of a statement or a step.
     First,
     /// The line continues the step above it.
     Continuation,
@@ -53,7 +53,7 @@ pub(super) fn lines(text: &str) -> Vec<SourceLine> {
     lines
 }
 
-/// The parts of the head of a valid file.
+/// A valid file of which only the head has been parsed.
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
     pub(super) tests: Option<ImplementationKind>,
@@ -62,12 +62,12 @@ pub(super) struct Head<'a> {
     /// The table of `each` and the rows to leave out, if the head has an `each` line.
     pub(super) each: Option<(&'a str, Vec<&'a str>)>,
     pub(super) rows: Vec<HeadRow<'a>>,
-    /// The rest of the file.
+    /// The text after the head.
     pub(super) body: &'a str,
 }
 
 impl<'a> Head<'a> {
-    /// Returns the names that the rest of the file binds with `let`.
+    /// Returns the names that the body binds with `let`.
     pub(super) fn let_names(&self) -> Vec<&'a str> {
         let name = |line: &'a str| line.trim().strip_prefix("let $")?.split([' ', '=']).next();
         self.body.lines().filter_map(name).collect()
@@ -77,7 +77,7 @@ impl<'a> Head<'a> {
 #[derive(Debug)]
 pub(super) struct HeadRow<'a> {
     pub(super) name: &'a str,
-    /// The `NAME=TEXT` pairs, as text.
+    /// The `NAME=TEXT` pairs, not yet parsed.
     pub(super) values: &'a str,
 }
 
@@ -88,7 +88,7 @@ impl<'a> HeadRow<'a> {
         named.is_none_or(|word| word.parse() == Ok(dialect))
     }
 
-    /// Returns the names to which the row gives a value.
+    /// Returns the names that the row binds.
     pub(super) fn words(&self) -> Vec<&'a str> {
         let values = self.values;
         let words = std::iter::successors(Some(0..0), |last: &std::ops::Range<usize>| {
@@ -107,8 +107,8 @@ pub(super) fn mentions(text: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the offset of the end of the `NAME=TEXT` that begins at `at`, and whether all of its braces are closed. The text ends at a space
-/// that is outside `<...>` and, if the text begins with a brace, outside `{...}`.
+/// Returns the end offset of the `NAME=TEXT` pair that begins at `at`, and whether all of its braces are closed. The pair ends at a space
+/// outside `<...>` and, if the text begins with a brace, outside `{...}`.
 pub(super) fn value_end(content: &str, at: usize) -> (usize, bool) {
     let (mut within, mut depth) = (false, 0_usize);
     let is_braced = content[at..].split_once('=').is_some_and(|(_, text)| text.starts_with('{'));
@@ -161,14 +161,14 @@ pub(super) fn head(text: &str) -> Head<'_> {
 
 const BLANKS: [char; 3] = [' ', '\t', '\r'];
 
-/// The parts of a step line, as spans of the given text. `role` excludes brackets and the colon.
+/// The parts of a step line, as spans within the line. `role` excludes brackets and the colon.
 #[derive(Debug)]
 pub(super) struct StepHead {
-    /// The ranks; empty if the role stands alone.
+    /// The ranks; empty if the line has none.
     pub(super) ranks: Span,
     pub(super) role: Span,
     pub(super) cites: Option<Span>,
-    /// The text after the colon, without surrounding spaces.
+    /// The text after the verb, or after the role and its colon, without surrounding spaces.
     pub(super) rest: Span,
 }
 
@@ -238,7 +238,7 @@ fn looks_like_step(content: &str) -> bool {
         })
 }
 
-/// Returns the offset at which the word that begins at `at` ends.
+/// Returns the end offset of the word that begins at `at`.
 pub(super) fn word_end(content: &str, at: usize) -> usize {
     content[at..].find(' ').map_or(content.len(), |n| at + n)
 }
@@ -248,14 +248,14 @@ pub(super) fn skip_blanks(content: &str, at: usize) -> usize {
     content.len() - content[at..].trim_start_matches(' ').len()
 }
 
-/// Returns the span from `at` to the end, without surrounding spaces.
+/// Returns the span from `at` to the end of `content`, without surrounding spaces.
 pub(super) fn trimmed(content: &str, at: usize) -> Span {
     let start = skip_blanks(content, at);
     let end = content.trim_end_matches(' ').len().max(start);
     Span { start, end }
 }
 
-/// Returns the positions of the words.
+/// Returns the spans of the words in `content`.
 pub(super) fn words(content: &str) -> Vec<Span> {
     let mut words = Vec::new();
     let mut at = skip_blanks(content, 0);

@@ -1,7 +1,7 @@
-//! The order of the suite: the order in which a process uses PMI, and in which RFC 13 describes it. Later scenarios
-//! build on earlier scenarios, so the first failure is usually the one to investigate.
+//! The order of the suite, which follows the order in which a process uses PMI and in which RFC 13 describes the operations. Later
+//! scenarios build on earlier ones, so the first failure is usually the one to investigate.
 
-/// The folders of scenarios, in order. Other folders come after them.
+/// The folders of scenarios, in order. All other folders follow.
 const FOLDER_ORDER: [&str; 48] = [
     // Before the first message.
     "object",
@@ -54,7 +54,7 @@ const FOLDER_ORDER: [&str; 48] = [
     "closed",
     "death",
     "abort",
-    // Proxies alone, without the rest of their process manager.
+    // Bare proxies, without the rest of their process manager.
     "upstream",
     // Other versions of the protocol, each in the same order.
     "pmi12",

@@ -15,7 +15,7 @@ use super::{
     template,
 };
 
-/// The form that introduces several outcomes.
+/// The form that introduces a list of possible outcomes.
 const ONE_OF: &str = "<one of>";
 /// Maximum nesting depth of `repeat` and `only`. It is limited because bodies are processed recursively.
 const MAX_REPEAT_DEPTH: usize = 8;
@@ -99,7 +99,7 @@ impl<'a> Parser<'a> {
         Spanned { value: self.text_at(span).to_owned(), span }
     }
 
-    /// Finds a word in a table. Reports a word that is missing from the table, as an unknown `what`.
+    /// Looks up a word in a table. Reports a word that is not in the table as an unknown `what`.
     fn known<T: Copy>(&mut self, span: Span, word: &str, what: &str, table: &[(&str, T)]) -> Option<T> {
         let found = table.iter().find(|(known, _)| *known == word).map(|(_, value)| *value);
         if found.is_none() {
@@ -306,7 +306,7 @@ impl<'a> Parser<'a> {
         self.scenario.server_setup.fault = Some(self.spanned(argument));
     }
 
-    /// Parses `NAME=NUMBER` of a `serve` line.
+    /// Parses `NAME=NUMBER` in a `serve` line.
     fn setting(&mut self, span: Span) {
         let word = self.text_at(span);
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -317,7 +317,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses `NAME` or `NAME=TEXT` of a `takes` line.
+    /// Parses `NAME` or `NAME=TEXT` in a `takes` line.
     fn parameter(&mut self, span: Span) {
         let word = self.text_at(span);
         let name = Span { start: span.start, end: span.start + word.find('=').unwrap_or(word.len()) };
@@ -328,7 +328,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses `TABLE but NAME ...` of an `each` line.
+    /// Parses `TABLE but NAME ...` in an `each` line.
     fn each(&mut self, line: Span, words: &[Span]) {
         let (table, except) = match words {
             [table] => (table, &[][..]),
@@ -356,7 +356,7 @@ impl<'a> Parser<'a> {
         named.ok()
     }
 
-    /// Parses `DIALECT NAME=TEXT ...` of an `in` line.
+    /// Parses `DIALECT NAME=TEXT ...` in an `in` line.
     fn dialect_words(&mut self, argument: Span) {
         let (name, values) = self.first_word(argument);
         if let Some(dialect) = self.dialect(name) {
@@ -365,7 +365,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses `NAME NAME=TEXT ...` of a `row` line.
+    /// Parses `NAME NAME=TEXT ...` in a `row` line.
     fn row(&mut self, argument: Span) {
         let (name, values) = self.first_word(argument);
         let word = self.text_at(name);
@@ -513,7 +513,7 @@ impl<'a> Parser<'a> {
         self.begin("repeat", line, statement);
     }
 
-    /// Parses `only NAME ...`. The names are those of rows or dialects.
+    /// Parses `only NAME ...`, where each name is that of a row or a dialect.
     fn only(&mut self, line: Span, argument: Span) {
         let words = layout::words(self.text_at(argument)).into_iter();
         let names: Vec<_> = words.map(|word| self.spanned(Self::within(argument, word))).collect();
@@ -815,7 +815,7 @@ impl<'a> Parser<'a> {
         (word, Self::within(rest, layout::trimmed(content, end)))
     }
 
-    /// Parses the action of a `P:` step. Expectations are in the third person, and actions of the harness in the imperative.
+    /// Parses the action of a `P:` step. Expectations are written in the third person, and actions of the harness in the imperative.
     fn process(&mut self, rest: Span) -> Option<ProcessAction> {
         let (word, argument) = self.first_word(rest);
         let tests = self.scenario.tests;
@@ -1109,7 +1109,7 @@ fn is_name(word: &str) -> bool {
     word.starts_with(expr::is_name_start) && word.chars().all(expr::is_name_char)
 }
 
-/// Returns the number that a text of digits states, if it is in the range.
+/// Parses a decimal number. Returns `None` if the text is invalid or the number is outside the range.
 fn number_in<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>) -> Option<T> {
     let is_number = text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|number| is_number && range.contains(number))

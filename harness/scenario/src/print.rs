@@ -1,4 +1,4 @@
-//! Prints trees. The output is canonical: `pmi-conform scenario fmt` parses and prints a file.
+//! Prints trees as scenario files in canonical form. `pmi-conform scenario fmt` parses a file and prints its tree.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -14,7 +14,7 @@ const VERB_WIDTH: usize = 8;
 /// Maximum width of prose and of lists in the head.
 const MAX_WIDTH: usize = 120;
 
-/// Prints a scenario. Parsing the output returns the same tree, if the tree was parsed or if its templates were made by [`Template`]'s
+/// Prints a scenario. Parsing the output returns the same tree if that tree was parsed, or if its templates were created by [`Template`]'s
 /// constructors.
 ///
 /// Verbs and roles are aligned two spaces after the longest list of ranks, and continuation lines are aligned with the text of their step.
@@ -82,7 +82,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints a line that is at `span` in the file, with the comments before it.
+    /// Prints a line that is at `span` in the file, preceded by the comments above it.
     fn line(&mut self, indent: usize, text: &str, span: Span) {
         self.comments_before(span.start, indent);
         self.line_with_comment(indent, text, span);
@@ -335,7 +335,7 @@ fn values(all: &[(Spanned<String>, Template)]) -> String {
     all.iter().map(|(name, text)| format!(" {}={}", name.value, value_text(text))).collect()
 }
 
-/// Returns the value of a row, or of the result of a call. It is in braces if it contains spaces that separate tuples.
+/// Formats a value of a row, or of the result of a call. Encloses the value in braces if it contains spaces that separate tuples.
 fn value_text(value: &Template) -> String {
     let parts =
         |piece: &Piece| matches!(piece, Piece::Literal { bytes, quoted: false } if bytes.contains(&b' '));
@@ -354,7 +354,7 @@ fn labelled(word: &str, cites: Option<&Spanned<String>>, has_colon: bool) -> Str
     format!("{word}{cites}{}", if has_colon { ":" } else { "" })
 }
 
-/// Returns `<to N> `, or an empty string if the step does not contain the number of a request.
+/// Returns `<to N> `, or an empty string if `to` is `None`.
 fn request(to: Option<u32>) -> String {
     to.map(|n| format!("<to {n}> ")).unwrap_or_default()
 }
@@ -464,13 +464,13 @@ fn arg(arg: &Arg) -> String {
 /// The context in which a template is printed. It determines which bytes must be quoted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum QuotingContext {
-    /// The last part of a line.
+    /// A message at the end of a line.
     Line,
-    /// A separate line.
+    /// A message on a separate line.
     ContinuationLine,
-    /// A separate line in which leading spaces count.
+    /// A value at the end of a line, in which leading spaces are significant.
     Value,
-    /// A separate line in which leading spaces do not count and nothing else needs quoting.
+    /// Text at the end of a line, in which leading spaces are ignored.
     Text,
     /// After `let`, possibly followed by a comment.
     Let,
@@ -631,7 +631,7 @@ fn number(expr: &Expr) -> String {
     }
 }
 
-/// Returns the lines of a heading for a dialect.
+/// Wraps a heading into lines. For PMI-2, omits the sentences that mention RFC 13.
 pub(crate) fn heading_in(dialect: Dialect, text: &str) -> Vec<String> {
     match dialect.framing() {
         Framing::Lines => wrapped(text.split_whitespace()),
@@ -639,7 +639,7 @@ pub(crate) fn heading_in(dialect: Dialect, text: &str) -> Vec<String> {
     }
 }
 
-/// Removes the sentences that quote RFC 13, because RFC 13 justifies a scenario only in PMI-1.
+/// Removes the sentences that mention RFC 13, because RFC 13 justifies a scenario only in PMI-1.
 fn without_rfc13(text: &str) -> String {
     let sentences = text.trim_end_matches('.').split(". ").filter(|sentence| !sentence.contains("RFC 13"));
     sentences.collect::<Vec<_>>().join(". ") + "."

@@ -54,7 +54,7 @@ pub enum Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// A sentence with a keyword.
+    /// A sentence with a keyword such as MUST.
     Text,
     /// A rule of the grammar.
     Abnf,
@@ -91,17 +91,17 @@ impl std::fmt::Display for BoundParty {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
-    /// Stable id.
+    /// The stable id.
     pub id: String,
     /// The level.
     pub level: Level,
     /// The kind of text that states the requirement.
     pub basis: Basis,
-    /// Section of the source.
+    /// The section of the source that states the requirement.
     pub section: String,
     /// The parties that the requirement binds.
     pub binds: Vec<BoundParty>,
-    /// A paraphrase in one sentence.
+    /// A one-sentence paraphrase of the requirement.
     pub text: String,
     /// The rules that the requirement shares with requirements from other standards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,7 +112,7 @@ pub struct Requirement {
     /// The reason why the requirement cannot be observed from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<String>,
-    /// The contradiction in the text, if there is one. A breach is then only a note.
+    /// The contradiction in the text, if there is one. A breach of a contradictory requirement is only a note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<String>,
     /// An ambiguity or error in the text, and the interpretation that the judge applies.
@@ -121,7 +121,7 @@ pub struct Requirement {
     /// A proposal for a better wording, addressed to the editors of the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<String>,
-    /// The behaviour of implementations, for de facto requirements.
+    /// The evidence for a de facto requirement: the observed behaviour of implementations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
     /// True if a breach is a failure even though the requirement is de facto. Such a requirement follows from a requirement of a standard.
@@ -136,8 +136,8 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Returns whether tests must show that a breach by this party is detected: true for observable MUSTs. Requirements
-    /// with contradictory text are excluded, because a breach of them is never a failure.
+    /// Returns whether the tests must prove that a breach by this party is detected. This applies to every observable requirement whose
+    /// breach can be a failure.
     pub fn needs_fault(&self, party: BoundParty) -> bool {
         (self.level == Level::Must || self.fails)
             && self.binds.contains(&party)
@@ -173,7 +173,7 @@ struct RequirementsFile {
 /// An error in a file of requirements.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
-    /// A syntax error, with line and column.
+    /// A syntax error, with its line and column.
     #[error(transparent)]
     Text(Box<toml::de::Error>),
     /// A duplicate id.
@@ -194,14 +194,14 @@ pub enum RequirementSet {
     Pmi2Draft,
     /// MPICH's table of PMI-2 messages.
     Pmi2Mpich,
-    /// MPICH's extension of PMI-1, PMI-1.2.
+    /// PMI-1.2, MPICH's extension of PMI-1.
     Mpich12,
     /// Any other requirement, in particular common behaviour of implementations.
     Other,
 }
 
 impl RequirementSet {
-    /// The prefixes of ids. If several prefixes match, the first one counts.
+    /// The prefixes of the ids in each set. If several prefixes match an id, the first one applies.
     const PREFIXES: [(&'static str, Self); 6] = [
         ("rfc13.abnf.", Self::Rfc13Grammar),
         ("rfc13.", Self::Rfc13),
@@ -221,15 +221,15 @@ impl RequirementSet {
         matches!(self, Self::Rfc13 | Self::Rfc13Grammar)
     }
 
-    /// Returns the dialect that the set is about, if any.
+    /// Returns the dialect to which the set applies, if any.
     pub fn dialect(self) -> Option<Dialect> {
         let is_pmi2 = matches!(self, Self::Pmi2Common | Self::Pmi2Draft | Self::Pmi2Mpich);
         (self != Self::Other).then(|| Dialect::ALL[usize::from(is_pmi2)])
     }
 }
 
-/// Sets that no adopted standard contains, with the names by which users select them. A breach is a failure only if the user has selected
-/// the set.
+/// Sets that are not part of an adopted standard, with the names by which users select them. A breach is a failure only if the user has
+/// selected the set.
 pub const ADVISORY_SETS: &[(&str, RequirementSet)] = &[
     ("pmi2-draft", RequirementSet::Pmi2Draft),
     ("pmi2-mpich", RequirementSet::Pmi2Mpich),
@@ -277,7 +277,7 @@ impl Catalogue {
         self.by_rule.get(rule).into_iter().flatten().map(|place| &self.list[*place])
     }
 
-    /// Enables a set: breaches of its requirements are judged by their levels. Returns false if the set is unknown.
+    /// Enables an advisory set, so that breaches of its requirements are judged by their levels. Returns false if the set is unknown.
     pub fn enable_set(&mut self, set: &str) -> bool {
         let Some((_, set)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
         for requirement in self.list.iter_mut().filter(|r| RequirementSet::of(&r.id) == *set) {

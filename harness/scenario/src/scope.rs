@@ -1,4 +1,4 @@
-//! The names and numbers of a scenario while it is played.
+//! The names that are bound while a scenario is played, and the expansion of its templates.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,10 +15,10 @@ pub(crate) const JOB_ID: &str = "pmijobid";
 /// Maximum length of an expanded template, in bytes.
 const MAX_TEXT: i64 = 64 << 20;
 
-/// An error in the expansion of a template or the calculation of a number.
+/// An error in the expansion of a template or the evaluation of an expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
-    /// A mistake in the scenario that can only be detected during play.
+    /// A mistake that can be detected only while the scenario is played.
     #[error("{0}")]
     Mistake(String),
     /// An unusable value from the implementation, such as a limit that leaves no room for a key.
@@ -58,12 +58,12 @@ impl Scope {
         Self { dialect: scenario.dialect, ..Self::default() }
     }
 
-    /// Begins a step: forgets which names the previous step has bound.
+    /// Begins a step: forgets which names the previous step bound.
     pub fn begin_step(&mut self) {
         self.bound_by_step.clear();
     }
 
-    /// Sets the process that the step is about.
+    /// Sets the process to which the step applies.
     pub fn enter(&mut self, rank: u32, size: u32) {
         (self.rank, self.size) = (rank, size);
     }
@@ -167,11 +167,11 @@ impl Scope {
             .ok_or_else(|| ScenarioError::Mistake("$agent can only be used in spawn blocks".into()))
     }
 
-    /// Calculates an expression.
+    /// Evaluates an expression.
     ///
     /// # Errors
     ///
-    /// Returns an error if a name is unbound or not a number, or a result is out of range.
+    /// Returns an error if a name is unbound or not a number, or if a result is out of range.
     pub fn number(&self, expr: &Expr) -> Result<i64, ScenarioError> {
         match expr {
             Expr::Number(n) => Ok(*n),

@@ -1,4 +1,4 @@
-//! The functions of the C APIs of RFC 13 and of PMI-2: their parameters, their return codes and the requirements on them.
+//! The functions of the C APIs of RFC 13 and PMI-2, with their parameters, return codes and requirements.
 
 use crate::ast::Dialect;
 
@@ -11,11 +11,11 @@ pub enum Param {
     Str,
     /// `int *`.
     OutInt,
-    /// `int *` that is read and set. The size in a scenario is its initial value; the default is 0.
+    /// `int *` that the function reads and sets. The size given in a scenario is its initial value (0 by default).
     InOutInt,
-    /// `char *` to be filled. Contains the index of the parameter with the length of the buffer, if there is such a parameter.
+    /// `char *` buffer that the function fills. Contains the index of the parameter with the buffer's length, if there is one.
     OutText(Option<usize>),
-    /// `int *` to be filled with several integers. Contains the index of the parameter with their number, if there is such a parameter.
+    /// `int *` buffer that the function fills with integers. Contains the index of the parameter with their number, if there is one.
     OutInts(Option<usize>),
     /// `const char *[]`: strings, written as "a|b".
     Strings,
@@ -41,7 +41,7 @@ pub enum Param {
     OutPointer,
 }
 
-/// A function.
+/// A function of a C API.
 #[derive(Debug)]
 pub struct Function {
     /// The name of the function.
@@ -88,10 +88,10 @@ const KEY: i32 = 4;
 const VAL: i32 = 6;
 const LENGTH: i32 = 8;
 
-/// The highest code of the RFC's table; the lowest is PMI_FAIL.
+/// The highest code in the RFC's table; the lowest is PMI_FAIL.
 pub const LAST_CODE: i32 = 13;
 
-/// Names of the return codes of both APIs, from PMI_FAIL on, without the prefix `PMI_` or `PMI2_`. Both APIs use the same numbers.
+/// Names of the return codes of both APIs, starting with PMI_FAIL, without the prefix `PMI_` or `PMI2_`. Both APIs use the same numbers.
 const CODES: [&str; 15] = [
     "FAIL",
     "SUCCESS",
@@ -110,7 +110,7 @@ const CODES: [&str; 15] = [
     "ERR_INVALID_SIZE",
 ];
 
-/// The value of PMI2_ERR_OTHER. In most PMI-1 headers, PMI_ERR_INVALID_KVS has this value, but RFC 13 does not give its value.
+/// The value of PMI2_ERR_OTHER. In most PMI-1 headers, PMI_ERR_INVALID_KVS has this value, but RFC 13 does not define the value.
 const ERR_OTHER: i32 = 14;
 
 /// Returns the value of a return code; `None` for PMI_ERR_INVALID_KVS and unknown names.
@@ -148,7 +148,7 @@ pub fn functions(dialect: Dialect) -> &'static [Function] {
     dialect.pick([FUNCTIONS, PMI2_FUNCTIONS])
 }
 
-/// Returns the call that initializes a library of a dialect, as a scenario writes it.
+/// Returns the call that initializes a library of a dialect, in the syntax of scenarios.
 pub fn init_call(dialect: Dialect) -> &'static str {
     dialect.pick(["PMI_Init(&spawned)", "PMI2_Init(&spawned, &size, &rank, &appnum)"])
 }
@@ -158,7 +158,7 @@ pub fn function(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().chain(PMI2_FUNCTIONS).find(|f| f.name == name)
 }
 
-/// Returns whether a requirement is only about the return codes of failed calls.
+/// Returns whether a requirement concerns only the return codes of failed calls.
 pub fn is_about_failures(requirement: &str) -> bool {
     let mut all = FUNCTIONS.iter().chain(PMI2_FUNCTIONS);
     all.any(|function| {

@@ -2,7 +2,7 @@
 //!
 //! A message line that begins with the name of an operation is not literal text: `send put key=a value=b` stands for the request of the
 //! operation `put`. In an `expect` step, `ok`, `fail`, `miss` and `answer` stand for responses to the preceding request. The protocol table
-//! contains the words on the wire.
+//! defines the messages on the wire.
 
 use std::sync::Arc;
 
@@ -226,7 +226,7 @@ fn without_first_word(line: &Template) -> Template {
     rest
 }
 
-/// Returns whether two steps may be about the same process.
+/// Returns whether two steps may apply to the same process.
 fn targets_overlap(one: &StepTarget, other: &StepTarget) -> bool {
     let (one, other) = match (one, other) {
         (StepTarget::Ranks { group: a, set: one }, StepTarget::Ranks { group: b, set: other }) if a == b => {
@@ -272,7 +272,7 @@ impl Speller<'_> {
         table::rows(self.dialect, table, &known, &but, scenario)
     }
 
-    /// Replaces rules with requirements of the dialect, in all words that the scenario requires or cites.
+    /// Replaces rules with requirements of the dialect in all row values that the scenario requires or cites.
     fn cited_words(&self, scenario: &Scenario, rows: &mut [TableRow]) {
         let cited = visit::steps(&scenario.body).flat_map(Step::citations);
         let ids = scenario.requires.iter().chain(cited);
@@ -344,7 +344,7 @@ impl Speller<'_> {
                     let cited = alternative.cites.take();
                     alternative.cites = cited.as_ref().and_then(|id| self.requirement(id));
                     if alternative.cites.is_none() && cited.is_some() {
-                        // The outcome is about a requirement that does not exist in this dialect.
+                        // The outcome cites a requirement that does not exist in this dialect.
                         continue;
                     }
                     if alternative.cites == *cites && cited != named {

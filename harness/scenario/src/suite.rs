@@ -36,12 +36,12 @@ pub enum SuiteError {
     },
 }
 
-/// Scenarios, and the fragments and requirements to which they refer.
+/// Scenarios with the fragments and requirements to which they refer.
 #[derive(Debug, Clone, Default)]
 pub struct Suite {
     /// The scenarios, in the order in which they are listed, played and reported.
     pub scenarios: Vec<Arc<Scenario>>,
-    /// The scenarios to check, for each dialect of each file. Rows are expanded only if the scenario is incomplete without them.
+    /// The scenarios to check, from every file in each of its dialects. Rows are expanded only if the scenario is incomplete without them.
     files: Vec<Arc<Scenario>>,
     fragments: BTreeMap<String, Arc<Scenario>>,
     /// The rows of the fragments that are tables.
@@ -83,7 +83,7 @@ pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
     Ok(catalogue)
 }
 
-/// An embedded scenario file. Only its head has been read.
+/// An embedded scenario file of which only the head has been parsed.
 struct EmbeddedScenario {
     path: &'static Path,
     /// The path without its extension.
@@ -137,7 +137,7 @@ static FILES: LazyLock<Vec<EmbeddedScenario>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The names in an embedded table.
+/// The names of an embedded table's rows, with the words of each row.
 struct EmbeddedTable {
     rows: [Vec<RequestWords<'static>>; 2],
     /// The words of all rows in all dialects, without duplicates.
@@ -151,7 +151,7 @@ impl EmbeddedTable {
         Self { rows, known }
     }
 
-    /// Returns the names of the combinations of a table's row and a file's row in a dialect.
+    /// Returns the names of all combinations of a table row and a file row in a dialect.
     fn names(&self, dialect: Dialect, but: &[&str], file: &layout::Head<'_>) -> Vec<String> {
         let rows = &self.rows[dialect as usize];
         let name = |(row, of_file): (usize, Option<usize>)| {
@@ -385,7 +385,7 @@ impl Suite {
         self.fragments.get(name).cloned()
     }
 
-    /// Returns the steps of a body, with the steps of fragments in place of each `use`.
+    /// Returns the steps of a body, with each `use` replaced by the steps of its fragment.
     pub fn steps<'a>(&'a self, body: &'a [Statement]) -> impl Iterator<Item = &'a Step> {
         visit::steps_with(body, |name| self.fragments.get(name).map_or(&[], |fragment| &fragment.body))
     }

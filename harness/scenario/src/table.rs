@@ -76,7 +76,7 @@ pub(crate) fn of_fragment(fragment: &Scenario) -> Arc<[TableRow]> {
     rows.into()
 }
 
-/// The words of a row of a table.
+/// The name and the words of a table row.
 pub(crate) struct RequestWords<'a> {
     pub(crate) name: &'a str,
     pub(crate) words: Vec<&'a str>,
@@ -148,7 +148,7 @@ pub(crate) fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str>
     all
 }
 
-/// Returns the name of the combination of a table's row and a file's row.
+/// Returns the name of the combination of the table row `row` and the file row `own`.
 pub(crate) fn name(row: &str, own: Option<&str>) -> String {
     own.map_or_else(|| row.to_owned(), |own| format!("{row}.{own}"))
 }
@@ -254,7 +254,7 @@ impl Scenario {
             let is_row = |name: &Spanned<String>| row.name.value.split('.').any(|part| part == name.value);
             open_only(&mut one.body, &|names| Some(names.iter().any(is_row)));
             write(row, is_product, &|_| true, &mut one);
-            // If the file has `each`, its rows are combined with the rows of a table. Such rows have no comments here, and no absent words.
+            // If the file has `each`, its rows are combined with the rows of a table. Such rows have no comments here, and bind all words.
             if self.each.is_none() {
                 let heading = self.heading_of(row);
                 if !heading.is_empty() {
@@ -295,8 +295,8 @@ impl Scenario {
     }
 }
 
-/// Replaces the blocks of `only` with their statements if `is_played` returns true, and removes them if it returns false. Keeps a block for
-/// which it returns `None`.
+/// Replaces each `only` block with its statements if `is_played` returns `Some(true)` for its names. Removes the block if the result is
+/// `Some(false)`, and keeps it if the result is `None`.
 fn open_only(body: &mut Vec<Statement>, is_played: &impl Fn(&[Spanned<String>]) -> Option<bool>) {
     for mut statement in std::mem::take(body) {
         if let Statement::Repeat { body, .. } | Statement::Only { body, .. } = &mut statement {
@@ -313,7 +313,7 @@ fn open_only(body: &mut Vec<Statement>, is_played: &impl Fn(&[Spanned<String>]) 
     }
 }
 
-/// Removes the lines, steps and outcomes that consist of an absent word, and the citations of absent words.
+/// Removes the lines, steps and outcomes that consist only of a word that the row lacks, and the citations of such words.
 fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Statement>) {
     let is_left = |action: &mut StepAction| match action {
         StepAction::Message { lines, .. } => {
@@ -406,14 +406,14 @@ impl WordWriter<'_> {
         }
     }
 
-    /// Returns the value of a word, after replacing further words in the value with their values.
+    /// Returns the value of a word, with all words inside it replaced by their own values.
     fn word(&self, name: &str) -> Option<Template> {
         let mut text = self.0.text(name)?.clone();
         WordWriter(self.0).template(&mut text);
         Some(text)
     }
 
-    /// Replaces each word that the step or an outcome cites with the requirement of the row.
+    /// Replaces each word that the step or an outcome cites with the requirement that the row provides.
     fn cites(&self, step: &mut Step) {
         for id in step.citations_mut().flatten() {
             let word = id.value.strip_prefix('$').and_then(|name| self.word(name));
@@ -437,7 +437,7 @@ impl WordWriter<'_> {
 }
 
 impl Template {
-    /// Appends a piece. Unquoted text is joined to unquoted text before it.
+    /// Appends a piece. Unquoted text is merged with preceding unquoted text.
     fn join(&mut self, piece: Piece) {
         match (self.pieces.last_mut(), piece) {
             (

@@ -62,7 +62,7 @@ pub(super) struct Located {
     pub(super) span: Span,
 }
 
-/// A position in a template: the index of the piece, and the byte within an unquoted literal.
+/// A position in a template: the index of the piece, and the byte offset within an unquoted literal.
 type PieceOffset = (usize, usize);
 
 #[derive(Debug, Clone)]

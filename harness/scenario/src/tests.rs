@@ -34,7 +34,7 @@ fn job_id_comes_from_the_environment() {
     assert_eq!(scope.var("pmijobid"), Ok(b"4711.0".to_vec()));
 }
 
-/// Returns the strings in quotes in a source file, up to its tests.
+/// Returns the quoted strings in a source file, excluding its test module.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let code = text.split("mod tests {").next().unwrap_or_default();
     code.lines()
@@ -53,7 +53,7 @@ fn requirements_on_a_proxy_are_de_facto() {
     assert_eq!(severity("hydra.upstream.lost"), Severity::Note);
 }
 
-/// Finds the ids that occur in the sources but in no catalogue. The ids `iut.*` are constants of the judge.
+/// Every requirement id in the sources must be in the catalogue. The ids `iut.*` are constants of the judge.
 #[test]
 fn sources_cite_only_existing_requirements() {
     let catalogue = suite::embedded_catalogue().unwrap();
@@ -131,7 +131,7 @@ fn checked(scenario: &Scenario) -> Vec<Diagnostic> {
     check(scenario, &env)
 }
 
-/// Returns all diagnostics for a scenario file, rendered.
+/// Returns the rendered diagnostics for a scenario file.
 fn mistakes(text: &str) -> String {
     let diagnostics = match parsed("kvs/test", text) {
         Err(diagnostics) => diagnostics,
@@ -145,7 +145,7 @@ fn steps(steps: &str) -> String {
     mistakes(&format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{steps}\n"))
 }
 
-/// Returns the diagnostics for the steps of an otherwise correct scenario, one line each.
+/// Returns the diagnostics for the steps of an otherwise correct scenario, each on one line.
 fn brief(text: &str) -> Vec<String> {
     let text = format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{text}\n");
     let diagnostics = match parsed("t", &text) {
@@ -968,7 +968,7 @@ const SYNTAX: [&[u8]; 26] = [
     b"x",
 ];
 
-/// Returns a body that contains this text in every place where the language allows text.
+/// Returns a body that contains this text wherever the language allows text.
 fn body_with(text: &[u8]) -> Vec<Statement> {
     let value = || Template::value(text);
     let name = |name: &str| name.to_owned().into();

@@ -1,4 +1,4 @@
-//! Visitors for trees. A visitor overrides the methods for the parts that it processes; the defaults visit the rest.
+//! Visitors for trees. A visitor overrides the methods for the nodes that it processes; the default methods visit all other nodes.
 
 use std::collections::VecDeque;
 
@@ -11,22 +11,22 @@ macro_rules! visitor {
      ($($mut:tt)?), $iter:ident) => {
         $(#[$doc])*
         pub trait $name<'a>: Sized {
-            /// Visits a statement; by default, its parts.
+            /// Visits a statement. By default, visits everything in it.
             fn statement(&mut self, statement: &'a $($mut)? Statement) {
                 $statement(self, statement);
             }
 
-            /// Visits a step; by default, its action.
+            /// Visits a step. By default, visits its action.
             fn step(&mut self, step: &'a $($mut)? Step) {
                 $action(self, &$($mut)? step.action);
             }
 
-            /// Visits a template; by default, the expressions in it.
+            /// Visits a template. By default, visits the expressions in it.
             fn template(&mut self, template: &'a $($mut)? Template) {
                 $template(self, template);
             }
 
-            /// Visits an expression; by default, does nothing.
+            /// Visits an expression. By default, does nothing.
             fn expr(&mut self, _expr: &'a $($mut)? Expr) {}
         }
 
@@ -37,7 +37,7 @@ macro_rules! visitor {
             }
         }
 
-        /// Visits the parts of a statement.
+        /// Visits the steps, templates, expressions and nested statements of a statement.
         pub fn $statement<'a>(visitor: &mut impl $name<'a>, statement: &'a $($mut)? Statement) {
             match statement {
                 Statement::Use { with, .. } => {
@@ -134,7 +134,7 @@ pub(super) fn steps_with<'a>(
     })
 }
 
-/// Returns whether a body names this variable.
+/// Returns whether a body refers to this variable.
 pub fn names(body: &[Statement], variable: &str) -> bool {
     struct Search<'v>(&'v str, bool);
     impl<'a> Visitor<'a> for Search<'_> {

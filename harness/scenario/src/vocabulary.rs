@@ -14,7 +14,7 @@ pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
     own.chain(init_line).chain(parts).collect()
 }
 
-/// Returns the keys that occur in responses of a dialect, according to its document or in practice. Numbered keys are left out.
+/// Returns the keys that occur in responses of a dialect, according to its specification or in practice. Numbered keys are left out.
 pub fn response_keys(dialect: Dialect) -> Vec<&'static str> {
     let fields = protocol::response_fields(dialect.framing()).filter(|field| !field.numbered);
     fields.map(|field| field.key).chain(["cmd"]).collect()
@@ -45,9 +45,9 @@ pub fn is_spawn_key(key: &str) -> bool {
 /// names a variation or a fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Behaviours {
-    /// Names for `vary`.
+    /// Returns the names that `vary` accepts.
     pub variations: fn() -> Vec<&'static str>,
-    /// Names for `fault`.
+    /// Returns the names that `fault` accepts.
     pub faults: fn() -> Vec<&'static str>,
 }
 

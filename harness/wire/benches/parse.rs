@@ -44,7 +44,7 @@ fn cases() -> impl Iterator<Item = (ValueReading, usize)> {
     READINGS.into_iter().flat_map(|reading| LENGTHS.map(|length| (reading, length)))
 }
 
-/// Pushes bytes into a framer, in chunks as from a socket, and passes each line to `each`.
+/// Pushes bytes into a framer in chunks, as they would arrive from a socket, and passes each line to `each`.
 fn lines(bytes: &[u8], mut each: impl FnMut(&[u8])) {
     let mut framer = Framer::new(4096);
     for chunk in bytes.chunks(1 << 16) {

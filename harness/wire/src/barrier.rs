@@ -13,7 +13,7 @@ use thiserror::Error;
 pub struct GroupBarrier<'a> {
     /// The processes that must enter the barrier.
     pub members: Members<'a>,
-    /// The tag, which `barrier_out` repeats. It distinguishes barriers that are open on the same connection; 0 if `group` has no tag.
+    /// The tag, which `barrier_out` repeats; 0 if `group` has no tag. It distinguishes barriers that are pending on the same connection.
     pub tag: u64,
 }
 
@@ -28,7 +28,7 @@ pub enum Members<'a> {
     Ranks(RankList<'a>),
 }
 
-/// One or more ranks, in the order written.
+/// One or more ranks, in the order in which they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RankList<'a>(&'a [u8]);
 
@@ -49,7 +49,7 @@ impl GroupBarrier<'static> {
 }
 
 impl<'a> GroupBarrier<'a> {
-    /// Parses the value of `group`. Allocates nothing.
+    /// Parses the value of `group`, without allocating memory.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ pub struct Framed<'a> {
     pub text: &'a [u8],
 }
 
-/// An error at the beginning of a message.
+/// An error in the framing of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FramingError {
     /// A line is too long.
@@ -77,7 +77,7 @@ pub struct Connection {
     /// The framers, indexed by direction.
     framers: [Framer; 2],
     negotiation: Negotiation,
-    /// For each direction, true once a message with the wrong framing has begun.
+    /// For each direction, true if a message with the wrong framing has begun.
     framing_lost: [bool; 2],
 }
 
@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes of an incomplete message in a direction.
+    /// Returns the bytes of an incomplete message in this direction.
     pub fn partial(&self, direction: Direction) -> &[u8] {
         let index = direction as usize;
         if self.framing_lost[index] {
@@ -117,8 +117,8 @@ impl Connection {
         self.framers[index].partial_in(self.framing())
     }
 
-    /// Appends bytes, and returns the messages that are now complete. A response to an offer of PMI-2 comes before the requests whose
-    /// framing it determines.
+    /// Appends bytes, and returns the messages that are now complete. A response to an offer of PMI-2 precedes the requests whose framing
+    /// it determines.
     pub fn read<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Vec<Arrival<'c>> {
         let mut arrivals: Vec<Arrival<'c>> = self.whole_line(direction, chunk).into_iter().collect();
         if arrivals.is_empty() {
@@ -156,8 +156,7 @@ impl Connection {
         Some(Arrival { direction, message: message.map(owned) })
     }
 
-    /// Returns the chunk without copying it in the usual case: the chunk is exactly one line, and no earlier bytes are
-    /// waiting.
+    /// Returns the chunk without copying it if, as usual, it is exactly one line and no earlier bytes are pending.
     fn whole_line<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Option<Arrival<'c>> {
         let (index, end) = (direction as usize, memchr(b'\n', chunk)?);
         let is_whole = end + 1 == chunk.len() && self.framers[index].takes_line(chunk.len());

@@ -47,7 +47,7 @@ enum DecodedTuples<'a> {
     Frame(Body<'a>),
 }
 
-/// Maximum number of keys that may appear only once in a line: the [`common_keys`] and the keys of a row of the table.
+/// Maximum number of keys that may appear only once in a line: the [`common_keys`] and the keys of a row in the protocol table.
 const MAX_UNIQUE_KEYS: usize = 6;
 
 /// Returns the keys that may appear only once in any line.
@@ -145,7 +145,7 @@ impl<'a> Decoded<'a> {
         if rc.is_some_and(|rc| !Rule::Int.accepts(rc)) {
             return Err(DecodeError::value("rc", Rule::Int, self.framing));
         }
-        // RFC 13 allows a response to omit all of its fields, but not some of them.
+        // RFC 13 allows a response to omit all of its fields, but not just some of them.
         let is_optional = |field: &Field| {
             if is_request { field.optional } else { values.iter().all(Option::is_none) }
         };
@@ -208,7 +208,7 @@ impl<'a> Decoded<'a> {
         Ok(())
     }
 
-    /// Returns the fields that every message of this direction may have besides `cmd`.
+    /// Returns the fields, besides `cmd`, that every message in this direction may have.
     fn common_fields(&self) -> &'static [Field] {
         match self.direction {
             Direction::ToServer => common_arguments(self.framing),
@@ -236,7 +236,7 @@ impl<'a> Decoded<'a> {
         self.exchange
     }
 
-    /// Returns the operation of a well-formed message, if RFC 13 defines one. In frames, fullinit counts as init.
+    /// Returns the operation of a well-formed message, if RFC 13 defines it. In frames, fullinit counts as init.
     pub fn operation(&self) -> Option<Operation> {
         self.operation.filter(|_| self.is_well_formed())
     }
@@ -503,7 +503,7 @@ mod tests {
     #[case(FromServer, "cmd=abort", "not a PMI-1.1 response")]
     #[case(FromServer, "cmd=put_result rc=ok", "the value of \"rc\" is not an integer (RFC 13: int)")]
     #[case(FromServer, "cmd=put_result rc=0 rc=0", "the key \"rc\" appears more than once")]
-    // A response may omit all of its fields, but not some of them.
+    // A response may omit all of its fields, but not just some of them.
     #[case(FromServer, "cmd=response_to_init pmi_version=1", "the key \"pmi_subversion\" is missing")]
     #[case(FromServer, "cmd=maxes keylen_max=1 vallen_max=1", "the key \"kvsname_max\" is missing")]
     #[case(FromServer, "cmd=maxes", "")]

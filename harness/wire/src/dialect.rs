@@ -25,7 +25,7 @@ impl Dialect {
     /// The names by which users select the dialects, in the order of [`Dialect::ALL`].
     pub const WORDS: [&'static str; 2] = ["pmi-1.1", "pmi-2"];
 
-    /// Returns the item of a pair that belongs to this dialect: the first for PMI-1, the second for PMI-2.
+    /// Returns the element of a pair that belongs to this dialect: the first for PMI-1, the second for PMI-2.
     pub fn pick<T>(self, pair: [T; 2]) -> T {
         self.framing().pick(pair)
     }
@@ -35,7 +35,7 @@ impl Dialect {
         self.pick(Self::WORDS)
     }
 
-    /// Returns the name of the protocol for reports.
+    /// Returns the name of the protocol in reports.
     pub fn title(self) -> &'static str {
         self.pick(["PMI-1", "PMI-2"])
     }

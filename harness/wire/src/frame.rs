@@ -1,23 +1,23 @@
 //! Splits a byte stream into messages. In PMI-1, the messages are lines: RFC 13 ("Wire Protocol") requires every message to end with a
-//! newline. In PMI-2, they are frames: a length of six bytes, and a body of that length.
+//! newline. In PMI-2, they are frames: a six-byte length and a body of that length.
 
 use memchr::{memchr, memrchr};
 use thiserror::Error;
 
 use crate::protocol::Framing;
 
-/// Length of a frame's header in bytes: the length of the body in decimal digits.
+/// Length of a frame's header in bytes. The header contains the length of the body in decimal digits.
 pub const HEADER: usize = 6;
 
-/// The error for a message longer than the limit. The message is dropped up to its end.
+/// The error for a message longer than the limit. The whole message is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a message is longer than {limit} bytes")]
 pub struct Overlong {
-    /// The longest accepted message in bytes, including the newline of a line, but not the header of a frame.
+    /// The maximum length of a message in bytes, including the newline of a line but not the header of a frame.
     pub limit: usize,
 }
 
-/// An error at the beginning of a frame.
+/// An error in the header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// The frame is too long.
@@ -31,8 +31,8 @@ pub enum FrameError {
     },
 }
 
-/// Parses the length in a frame's header: digits with spaces or zeros before or after them, as implementations write them. The draft
-/// requires spaces before the number.
+/// Parses the length in a frame's header. Accepts leading zeros, and spaces before or after the digits, because implementations differ. The
+/// draft requires spaces before the digits.
 pub fn frame_length(header: [u8; HEADER]) -> Option<usize> {
     let digits = header.trim_ascii();
     let spaced = header.iter().any(|b| b.is_ascii_whitespace() && *b != b' ');
@@ -49,7 +49,7 @@ pub fn frame_header(length: usize) -> Option<[u8; HEADER]> {
 
 /// Splits a byte stream into messages, regardless of the chunks in which it arrives.
 ///
-/// Read all complete messages before each push. The framer then never holds more than the longest allowed message and the last chunk.
+/// Read all complete messages before each push. The framer then never stores more than the longest allowed message and the last chunk.
 #[derive(Debug, Clone)]
 pub struct Framer {
     buffer: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct Framer {
     start: usize,
     /// Offset up to which no newline was found. It avoids repeated searches in a line that arrives byte by byte.
     searched: usize,
-    /// True until the rest of a line that was reported as too long has arrived.
+    /// True while the rest of an overlong line is being dropped.
     skipping: bool,
     /// Number of bytes of an overlong frame that are still to be dropped; `usize::MAX` if the end of the frame is unknown.
     bytes_to_skip: usize,
@@ -65,7 +65,7 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// Creates a framer for lines of up to `max_line` bytes, including the newline (at least 1).
+    /// Creates a framer for messages of up to `max_line` bytes (at least 1), including the newline of a line.
     pub fn new(max_line: usize) -> Self {
         Self {
             buffer: Vec::new(),
@@ -87,7 +87,7 @@ impl Framer {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// Returns the next complete line without its newline, or `None` until more bytes are pushed.
+    /// Returns the next complete line without its newline, or `None` if more bytes are needed.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Framer {
         }
     }
 
-    /// Returns the body of the next complete frame, or `None` until more bytes are pushed.
+    /// Returns the body of the next complete frame, or `None` if more bytes are needed.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Framer {
         Some(Ok(&self.buffer[body..end]))
     }
 
-    /// Drops the rest of an overlong line once it has arrived, so that the next message can be examined.
+    /// Drops the rest of an overlong line after it has arrived, so that the next message can be examined.
     pub(crate) fn drop_overlong_line(&mut self) {
         if self.skipping
             && let Some(offset) = memchr(b'\n', &self.buffer[self.searched..])
@@ -173,7 +173,7 @@ impl Framer {
         if self.skipping || self.bytes_to_skip > 0 { &[] } else { &self.buffer[self.start..] }
     }
 
-    /// Returns the bytes of an incomplete message of this framing.
+    /// Returns the bytes of an incomplete message in this framing.
     pub fn partial_in(&self, framing: Framing) -> &[u8] {
         match framing {
             Framing::Lines => self.partial(),

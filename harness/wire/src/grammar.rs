@@ -1,4 +1,4 @@
-//! The macros of RFC 13's ABNF ("Protocol Definition"), as predicates and parsers over bytes.
+//! The rules under "macros" in RFC 13's ABNF ("Protocol Definition"), as predicates and parsers over bytes.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum Rule {
     Uint,
     /// An `int` that fits into 64 bits ([`parse_int`]).
     Int,
-    /// An `intlist`: one or more `int` separated by commas ([`parse_intlist`]).
+    /// An `intlist`: one or more `int` values separated by commas ([`parse_intlist`]).
     IntList,
     /// One or more visible characters, including `=`. RFC 13 requires ports to be words, but real ports contain `=`.
     Visible,
@@ -26,7 +26,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Returns whether a value matches the rule. The caller must ensure that the bytes are allowed in a message of the framing.
+    /// Returns whether a value matches the rule. The caller must ensure that the bytes are allowed in a message of this framing.
     ///
     /// A `string` may be empty: the RFC's rule excludes that, but its section on `PMI_process_mapping` requires an empty value for an
     /// unknown mapping.
@@ -69,7 +69,7 @@ pub fn is_word(bytes: &[u8]) -> bool {
     is_visible(bytes) && memchr(b'=', bytes).is_none()
 }
 
-/// Returns whether the bytes are a `string`: one or more of SP, HTAB and the visible characters.
+/// Returns whether the bytes are a `string`: one or more spaces (SP), tabs (HTAB) or visible characters (VCHAR).
 ///
 /// As written, the RFC's rule is a repeated sequence of a space, a tab and a visible character. Its own comment ("visible char plus tab,
 /// space") shows that a choice is meant.
@@ -96,7 +96,7 @@ pub fn parse_uint(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// Parses an `int`: a `uint` with at most one sign. Returns `None` if it is invalid or does not fit into 64 bits.
+/// Parses an `int`: a `uint` with an optional sign. Returns `None` if it is invalid or does not fit into 64 bits.
 ///
 /// Taken literally, the RFC's rule requires the sequence `+-` as the sign, and does not allow -1. Every implementation reads and writes an
 /// optional sign.
@@ -110,7 +110,7 @@ pub fn parse_int(bytes: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// Parses an `intlist`: one or more `int` separated by commas.
+/// Parses an `intlist`: one or more `int` values separated by commas.
 pub fn parse_intlist(bytes: &[u8]) -> Option<Vec<i64>> {
     bytes.split(|byte| *byte == b',').map(parse_int).collect()
 }

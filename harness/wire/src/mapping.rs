@@ -40,7 +40,7 @@ pub struct MappingError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the mapping covers only the first {covered} ranks")]
 pub struct TooFewRanks {
-    /// The number of covered ranks, beginning with rank 0.
+    /// The number of covered ranks, starting with rank 0.
     pub covered: u64,
 }
 
@@ -54,7 +54,7 @@ pub enum MappingForm {
     Rfc(ProcessMapping),
     /// The empty value: the mapping is unknown.
     Unknown,
-    /// A mapping in MPICH's form: with white space between the parts, a bare node id for a node with a single process (`(vector,0)`), or
+    /// A mapping in MPICH's form: with white space between its elements, a bare node id for a node with a single process (`(vector,0)`), or
     /// repetition (`(vector,[(0,2,1)]x2)`).
     Mpich(ProcessMapping),
     /// The value is not a mapping. The error describes the first deviation from the RFC's form.
@@ -89,14 +89,14 @@ impl ProcessMapping {
     ///
     /// # Errors
     ///
-    /// Returns an error if the value violates the grammar, or a number is 2^64 or more.
+    /// Returns an error if the value violates the grammar, or if a number is 2^64 or more.
     pub fn parse(value: &[u8]) -> Result<Self, MappingError> {
         parse(value, false)
     }
 
     /// Returns the node of each of the first `size` ranks.
     ///
-    /// Takes time and memory in proportion to `size` and the number of blocks, regardless of the numbers in the blocks.
+    /// Takes time and memory proportional to `size` and the number of blocks, regardless of the numbers in the blocks.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl ProcessMapping {
         if covered < u64::from(size) { Err(TooFewRanks { covered }) } else { Ok(self.nodes(size as usize)) }
     }
 
-    /// Returns the node of each of the first `size` ranks. Starts over with the first block after the last, as MPICH does.
+    /// Returns the node of each of the first `size` ranks. After the last block, starts over with the first one, as MPICH does.
     ///
     /// # Errors
     ///
@@ -138,8 +138,8 @@ impl ProcessMapping {
         Self { blocks }
     }
 
-    /// Returns the form that MPICH has written since 4.1. A node with a single process is written as its id, and consecutive repetitions of
-    /// a part are written once, followed by the repeat count. [`MappingForm::classify`] reads this form.
+    /// Returns the form that MPICH has written since 4.1. A node with a single process is written as its id, and a repeated sequence of
+    /// blocks is written once, followed by the repeat count. [`MappingForm::classify`] reads this form.
     pub fn mpich(&self) -> impl fmt::Display + use<'_> {
         MpichForm(&self.blocks)
     }
@@ -197,13 +197,13 @@ impl fmt::Display for ProcessMapping {
     }
 }
 
-/// Maximum number of blocks in a repeated part. The limit keeps the search for repetitions in a long mapping fast.
+/// Maximum number of blocks in a repeated sequence. The limit keeps the search for repetitions in a long mapping fast.
 const MAX_REPEATED_PART: usize = 64;
 
 struct MpichForm<'a>(&'a [MappingBlock]);
 
 impl MpichForm<'_> {
-    /// Returns the length and the repeat count of the leading part whose repetitions cover the most blocks.
+    /// Returns the length and the repeat count of the leading sequence whose repetitions cover the most blocks.
     fn repetition(rest: &[MappingBlock]) -> Option<(usize, usize)> {
         let times = |period: usize| {
             let first = &rest[..period];
@@ -281,7 +281,7 @@ impl MappingReader<'_> {
         }
     }
 
-    /// Parses a block. In MPICH's form, an item may also be a bare node id, for a node with a single process, or `[list]xCOUNT`.
+    /// Parses an item: a block or, in MPICH's form, also a bare node id for a node with a single process, or `[list]xCOUNT`.
     fn item(&mut self, blocks: &mut Vec<MappingBlock>, depth: u32) -> Result<(), MappingError> {
         self.skip();
         let start = self.at;

@@ -1,4 +1,4 @@
-//! A line as a series of `key=value` tuples, without interpreting them.
+//! Splits a line into `key=value` tuples, without interpreting them.
 
 use std::iter;
 
@@ -64,7 +64,7 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Parses a line without its newline. Allocates nothing.
+    /// Parses a line without its newline. Does not allocate memory.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl<'a> Message<'a> {
         self.cmd
     }
 
-    /// Returns the value of each key. Returns the first repeated key as an error.
+    /// Returns the value of each of the given keys, or the first repeated key as an error.
     #[inline]
     pub(crate) fn fields<const N: usize>(
         &self,
@@ -120,7 +120,7 @@ struct LineTuples<'a> {
     line: &'a [u8],
     at: usize,
     reading: ValueReading,
-    /// The command, once it has been read.
+    /// The command, if it has been read.
     cmd: Option<&'a [u8]>,
 }
 

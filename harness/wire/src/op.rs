@@ -1,4 +1,4 @@
-//! The spelling of the operations of PMI-1.
+//! The names of PMI-1's operations on the wire.
 
 use crate::protocol::{Exchange, LINES, Operation};
 

@@ -19,7 +19,7 @@ pub fn initack(id: &str) -> String {
     format!("cmd=initack pmiid={id}")
 }
 
-/// Returns the id of the process if a line is an initack.
+/// Returns the id of the process if the line is an initack.
 pub fn initack_id(line: &[u8]) -> Option<u64> {
     let message = Message::parse(line, ValueReading::ToEndOfLine).ok()?;
     (message.get("cmd") == Some(b"initack")).then(|| message.get("pmiid")).flatten().and_then(parse_uint)
@@ -38,9 +38,9 @@ pub struct Greeting {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} should be {expected}")]
 pub struct GreetingError {
-    /// The number of the line with the error, starting at 1.
+    /// The number of the line with the error, counted from 1.
     pub line: usize,
-    /// The expected line.
+    /// A description of the expected line.
     pub expected: &'static str,
 }
 
@@ -83,7 +83,7 @@ impl Greeting {
     }
 }
 
-/// Returns the host and port in the value of `PMI_PORT`.
+/// Parses the value of `PMI_PORT` into a host and a port.
 pub fn address(variable: &str) -> Option<(&str, u16)> {
     let (host, port) = variable.rsplit_once(':')?;
     Some((host, port.parse().ok().filter(|port| *port != 0)?)).filter(|(host, _)| !host.is_empty())

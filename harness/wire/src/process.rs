@@ -34,8 +34,8 @@ impl Proc {
     /// the requests.
     pub const PROXY_GROUP: u32 = u32::MAX;
 
-    /// The group number of stray connections: connections to the port in `PMI_PORT` that no process of the job has made. They are numbered
-    /// from 0.
+    /// The group number of stray connections: connections to the port in `PMI_PORT` that were not made by a process of the job. They are
+    /// numbered from 0.
     pub const STRAY_GROUP: u32 = u32::MAX - 1;
 
     /// Returns the proxy on a node.

@@ -24,7 +24,7 @@ impl Framing {
     /// All framings.
     pub const ALL: [Self; 2] = [Self::Lines, Self::Frames];
 
-    /// Returns the item of a pair that belongs to this framing: the first for lines, the second for frames.
+    /// Returns the element of a pair that belongs to this framing: the first for lines, the second for frames.
     pub fn pick<T>(self, [line, frame]: [T; 2]) -> T {
         match self {
             Self::Lines => line,
@@ -61,7 +61,7 @@ impl Version {
     /// The version of PMI-2.
     pub const V2_0: Self = Self { version: 2, subversion: 0 };
 
-    /// Returns whether `group` and `tag` of a barrier have a meaning on a connection of this version.
+    /// Returns whether `group` and `tag` of a barrier have a meaning on a connection with this version.
     pub fn has_group_barriers(self) -> bool {
         self.version == Self::V1_2.version && self >= Self::V1_2
     }
@@ -77,11 +77,11 @@ impl fmt::Display for Version {
 /// NUL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvsLimits {
-    /// The longest name of a keyval space.
+    /// The maximum length of the name of a keyval space.
     pub kvsname_max: u64,
-    /// The longest key.
+    /// The maximum length of a key.
     pub keylen_max: u64,
-    /// The longest value.
+    /// The maximum length of a value.
     pub vallen_max: u64,
 }
 
@@ -137,7 +137,7 @@ impl Exchange {
         self.arguments.iter().find(|field| field.number(name).is_some())
     }
 
-    /// Returns whether only the draft of PMI-2 describes the request. No known implementation supports such a request.
+    /// Returns whether only the PMI-2 draft describes the request. No known implementation supports such a request.
     pub fn is_draft_only(&self) -> bool {
         const OPERATIONS: [&str; 6] =
             ["authenticate", "connect", "disconnect", "get-all", "put-all", "continue"];
@@ -173,7 +173,7 @@ pub struct Field {
     pub limit: Option<&'static str>,
     /// The version of PMI-1 that added the field, if it is later than RFC 13's.
     pub since: Option<Version>,
-    /// True if the programs of a spawn share the field.
+    /// True if all programs of a spawn request share the field.
     pub shared: bool,
     /// The rule that derives the value from the rest of a correct message, if any.
     pub derived: Option<DerivedValue>,
@@ -299,7 +299,7 @@ const fn exchange(
     Exchange { operation, request, response, is_block: false, functions, arguments, results, source }
 }
 
-/// Declares the operations of RFC 13, each with its row in lines.
+/// Declares the operations of RFC 13, each with its row in the table for lines.
 macro_rules! operations {
     ($($(#[$doc:meta])* $operation:ident: $row:expr,)*) => {
         /// An operation of RFC 13's "Protocol Definition": a request and its response.
@@ -765,7 +765,7 @@ pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field>
     common_results(framing).iter().chain(own).chain(parts(framing).iter().flat_map(|(_, fields)| *fields))
 }
 
-/// Returns the fields without those that later versions have added.
+/// Returns the fields, except for those that were added by versions later than RFC 13's.
 pub fn without_extensions(fields: &'static [Field]) -> impl Iterator<Item = &'static Field> + Clone {
     fields.iter().filter(|field| field.since.is_none())
 }

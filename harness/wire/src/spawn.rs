@@ -12,12 +12,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
-/// A program of a spawn request: a block from `mcmd=spawn` to `endcmd`.
+/// A program in a spawn request: a block from `mcmd=spawn` to `endcmd`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SpawnProgram {
     /// The requested number of processes.
     pub nprocs: u64,
-    /// The program, a `string`.
+    /// The name of the executable, a `string`.
     pub execname: Vec<u8>,
     /// The number of programs in the request; 0 in a parsed frame, which does not contain it for each program.
     pub totspawns: u64,
@@ -78,8 +78,8 @@ impl SpawnRequest {
         self.programs.iter().fold(0, |n, program| n.saturating_add(program.nprocs))
     }
 
-    /// Reads the body of a frame. The keys of a program come after its `subcmd`. Returns `None` for a request without programs, which the
-    /// draft allows because it has a separate message for each program.
+    /// Reads the body of a frame. The keys of a program follow its `subcmd`. Returns `None` for a request without programs, which the draft
+    /// allows because it has a separate message for each program.
     pub(crate) fn of_body(body: &Body<'_>) -> Result<Option<Self>, DecodeError> {
         let mut sections = vec![SpawnSection::default()];
         for tuple in body.tuples() {
@@ -136,12 +136,12 @@ fn write_pairs(out: &mut Vec<u8>, count: &str, [key, value]: [&str; 2], pairs: &
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The keys and values of a section of a spawn request in a frame: the part before the first `subcmd`, or the part of a program.
+/// The keys and values in a section of a spawn request in a frame: the section before the first `subcmd`, or that of a program.
 #[derive(Default)]
 struct SpawnSection(HashMap<Vec<u8>, Vec<u8>>);
 
 impl SpawnSection {
-    /// Maximum number of programs, of arguments and of pairs.
+    /// Maximum number of programs, arguments or pairs.
     const MAX_COUNT: u64 = 100_000;
 
     fn bad(key: &'static str, expected: &'static str) -> DecodeError {
@@ -292,7 +292,7 @@ pub enum SpawnErrorKind {
         /// The number of elements.
         seen: u64,
     },
-    /// The request exceeds a limit of [`SpawnLimits`].
+    /// The request exceeds a limit in [`SpawnLimits`].
     #[error("more than {limit} {what}")]
     TooMany {
         /// The limited quantity.
@@ -319,7 +319,7 @@ pub enum SpawnErrorKind {
 pub struct SpawnAssembler {
     limits: SpawnLimits,
     block: Option<PartialSpawnProgram>,
-    /// Number of lines of the current block.
+    /// Number of lines in the current block.
     lines: usize,
 }
 
@@ -518,7 +518,7 @@ fn pairs(
 pub struct SpawnCollector {
     assembler: SpawnAssembler,
     programs: Vec<SpawnProgram>,
-    /// Number of bytes of the current request, to which the limit applies.
+    /// Number of bytes in the current request, to which the limit applies.
     bytes: usize,
 }
 

@@ -1,11 +1,11 @@
-//! Writing messages: tuples, requests and responses, as spelled in a framing.
+//! Writes tuples, requests and responses in either framing.
 
 use crate::frame::frame_header;
 use crate::pmi2;
 use crate::protocol::{Exchange, Field, Framing, common_results};
 
 impl Framing {
-    /// Appends a tuple. The bytes are not checked; in a frame, each semicolon in the value is doubled as the draft requires.
+    /// Appends a tuple. The bytes are not checked. In a frame, each semicolon in the value is doubled, as the draft requires.
     pub fn write_tuple(self, out: &mut Vec<u8>, key: &str, value: &[u8]) {
         match self {
             Self::Lines if out.is_empty() => {}

@@ -1,4 +1,4 @@
-//! Decoding of messages from proxies and encoding of messages to proxies, for every family.
+//! Decodes messages from proxies and encodes messages to proxies, for every family.
 
 use super::family::Family;
 use super::intel;
@@ -50,7 +50,7 @@ impl Decoder {
 }
 
 impl FrameAddress {
-    /// Encodes the start of a process group. Its first process gets an empty standard input.
+    /// Encodes the messages that start a process group. The group's first process gets an empty standard input.
     pub fn launch(self, launch: &GroupLaunch) -> Vec<u8> {
         match self.family {
             Family::Intel => intel::launch(launch),
@@ -105,7 +105,7 @@ impl FrameAddress {
         }
     }
 
-    /// Encodes pairs for the proxy's cache, in as many messages as necessary.
+    /// Encodes key-value pairs for the proxy's cache, in as many messages as necessary.
     pub fn cache(self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         match self.family {
             _ if pairs.is_empty() => Vec::new(),

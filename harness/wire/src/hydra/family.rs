@@ -67,7 +67,7 @@ impl Family {
         Self::Intel,
     ];
 
-    /// Returns the name that the command line uses.
+    /// Returns the name of the family on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mpich3_4 => "3.4",
@@ -80,7 +80,7 @@ impl Family {
         }
     }
 
-    /// Returns the versions of the family, as text for messages.
+    /// Returns the MPI versions in the family, as text for messages.
     pub fn versions(self) -> &'static str {
         match self {
             Self::Mpich3_4 => "MPICH 3.4 to 4.0.2",
@@ -141,12 +141,12 @@ impl Family {
         self.init() == ProxyInit::TaggedGroupId
     }
 
-    /// Returns whether `--gpu-subdevs-per-proc` must be given. Earlier families do not have this option.
+    /// Returns whether the launch options must include `--gpu-subdevs-per-proc`. Earlier families do not have this option.
     pub fn has_subdevice_option(self) -> bool {
         self.header() == Header::Grouped
     }
 
-    /// Returns whether barriers have names, including those of a whole process group.
+    /// Returns whether all barriers have names, even those of a whole process group.
     pub fn names_barriers(self) -> bool {
         matches!(self, Self::Mpich5_0 | Self::Mpich5_0_2)
     }

@@ -17,7 +17,8 @@ fn ints(bytes: &[u8]) -> Vec<i32> {
     (0..bytes.len() / 4).map(|i| int(bytes, i * 4)).collect()
 }
 
-/// Removes strings of the given lengths from the front of `bytes`.
+/// Splits `bytes` into strings of the given lengths, without their terminating NULs. Returns `None` if a length is negative or `bytes` is
+/// too short.
 fn split_strings(mut bytes: &[u8], lengths: &[i32]) -> Option<Vec<Vec<u8>>> {
     let mut list = Vec::new();
     for length in lengths {
@@ -28,7 +29,7 @@ fn split_strings(mut bytes: &[u8], lengths: &[i32]) -> Option<Vec<Vec<u8>>> {
     Some(list)
 }
 
-/// Parses a count, the lengths and the strings.
+/// Parses a list of strings: their count, their lengths and the strings themselves.
 fn read_list(body: &[u8]) -> Option<Vec<Vec<u8>>> {
     let count = usize::try_from(int(body, 0)).ok()?;
     let lengths = body.get(4..count.checked_mul(4)?.checked_add(4)?)?;

@@ -1,6 +1,6 @@
 //! The private protocol between Hydra's `mpiexec` and its proxies, which changes between releases ([`Family`]).
 //!
-//! `record` contains the messages, `mpich` and `intel` encode them in the two protocols, `vector` builds a proxy's launch options, and
+//! `record` defines the messages, `mpich` and `intel` encode them in the two protocols, `vector` builds a proxy's launch options, and
 //! `codec` is the common interface to all families.
 
 mod codec;

@@ -8,7 +8,7 @@ use super::record::{BODY_MAX, CodecError, FrameAddress, ProxyMessage, ReceivedFr
 use super::unread::Unread;
 use super::vector::GroupLaunch;
 
-/// First bytes of init records with a tag.
+/// The first bytes of tagged init records.
 const TAG: [u8; 4] = *b"HYD\0";
 
 /// Numbers of the commands sent to a proxy.

@@ -54,7 +54,7 @@ pub enum CodecError {
     Init {
         /// The expected length in bytes.
         expected: usize,
-        /// The first received bytes.
+        /// The first bytes that were received.
         seen: Vec<u8>,
     },
     /// The frame has an unknown command.

@@ -1,4 +1,4 @@
-//! The body of a frame as a series of `key=value` tuples, each ended by a semicolon, without interpreting them.
+//! Splits the body of a frame into `key=value` tuples that each end in a semicolon, without interpreting them.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ pub enum BodyError {
     /// The body is empty.
     #[error("the body is empty")]
     Empty,
-    /// The last tuple has no semicolon. Semicolons must end tuples, not just separate them.
+    /// The last tuple has no semicolon. Every tuple, including the last, must end in a semicolon.
     #[error("the body does not end in a semicolon")]
     Unterminated,
     /// Text before a semicolon has no `=` or no key.
@@ -43,7 +43,7 @@ pub struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Parses a body. Allocates nothing.
+    /// Parses a body. Does not allocate memory.
     ///
     /// # Errors
     ///

@@ -64,7 +64,7 @@ fn relay_does_not_change_verdicts(#[case] patience: &str, #[case] filters: &[&st
 }
 
 #[test]
-fn relays_processes_that_connect_by_port() {
+fn relays_connections_made_by_port() {
     play_with_and_without_relay(&["--connection", "port", "--filter", "kvs/exchange*", "--filter", "port/*"]);
 }
 

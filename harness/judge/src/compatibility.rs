@@ -352,8 +352,8 @@ impl Compatibility {
 
 type RowAssessment = (MessageSupport, FieldNames, String);
 
-/// Assesses a message with the fields `sent` by the fields of the messages that the other side has accepted, and by the groups of fields
-/// that it requires. Returns `None` if the logs do not show whether the other side understands the message.
+/// Assesses whether the other side understands a message with the fields `sent`, based on the fields of the messages that it has accepted
+/// and on the groups of fields that it requires. Returns `None` if the logs do not show whether the other side understands the message.
 fn assess(
     sent: &FieldNames,
     required: &[FieldNames],

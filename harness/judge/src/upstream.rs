@@ -249,7 +249,7 @@ impl UpstreamMonitor {
                 self.forwarded.values().find(|p| p.client != proc && p.reply.as_deref().is_some_and(fits));
             if let Some(by) = other.map(|p| p.client) {
                 let expected = format!(
-                    "the answer to its own request, which the upstream has not answered yet; {} is the answer to rank {by}",
+                    "no answer yet, because the upstream has not answered this process's request; {} is the answer to rank {by}'s request",
                     quote_bytes(line)
                 );
                 self.find(proc, ids::HYDRA_UPSTREAM_REPLIES_ROUTED, expected, ObservationText::message(line));
@@ -585,10 +585,10 @@ impl UpstreamMonitor {
                 (ids::HYDRA_UPSTREAM_REPLIES_KEPT, format!("the upstream's answer, {}", quote_bytes(&given)))
             }
             (Some(by), None) => {
-                let what = "the answer to its own request, which the upstream has not answered yet";
+                let what = "no answer yet, because the upstream has not answered this process's request";
                 (
                     ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
-                    format!("{what}; {} is the answer to rank {by}", quote_bytes(body)),
+                    format!("{what}; {} is the answer to rank {by}'s request", quote_bytes(body)),
                 )
             }
             // A proxy may answer a request itself even if it has forwarded it.

@@ -167,7 +167,7 @@ api! {
                 return Err(Code::InvalidLength);
             }
             for (slot, rank) in clique.into_iter().enumerate() {
-                // SAFETY: within the caller's array of `length`.
+                // SAFETY: `slot` is less than `length`, the size of the caller's array.
                 unsafe { ranks.add(slot).write(rank) };
             }
             Ok(())

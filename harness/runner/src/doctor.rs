@@ -541,7 +541,7 @@ pub fn of_library(prober: Prober<'_>) -> Examination {
         all.steps.push(DoctorStep::fails("functions", seen));
         return all;
     }
-    all.steps.push(DoctorStep::works("functions", format!("{functions} of the C API of {titles}")));
+    all.steps.push(DoctorStep::works("functions", format!("{functions} functions of the C API of {titles}")));
     for api in found {
         let call = signature::init_call(api);
         let function = call.split('(').next().unwrap_or(call);

@@ -27,7 +27,7 @@ const JOINED: &str = "\
 * expect  cmd=my_kvsname rc=ok kvsname=$kvs:word
 ";
 #[test]
-fn job_id_comes_from_the_environment() {
+fn pmijobid_is_job_until_a_job_id_is_set() {
     let mut scope = Scope::default();
     assert_eq!(scope.var("pmijobid"), Ok(b"job".to_vec()));
     scope.set_job_id(Some(b"4711.0"));

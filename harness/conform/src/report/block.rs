@@ -131,9 +131,7 @@ impl Display for ResultBlock<'_> {
 /// Returns the text after "play it again": how often the scenario was red, or nothing if it was red in every attempt.
 pub(super) fn replay_note(result: &ScenarioResult) -> String {
     let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
-    let words = |a: &Attempts| {
-        format!(" (red in {} of the {} times that it was played, so it may pass)", a.red, a.played)
-    };
+    let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may pass)", a.red, a.played);
     by_chance.map(words).unwrap_or_default()
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct RequestDraft<'a, 'm> {
     pub(crate) situation: RequestSituation,
     /// The outcome, if the server does not carry out the request.
     pub(crate) outcome: Option<RequestOutcome>,
-    /// True if the attributes of the process's node are removed first.
+    /// True if the attributes of the process's node are removed before the request is carried out.
     pub(crate) clears_attributes: bool,
 }
 

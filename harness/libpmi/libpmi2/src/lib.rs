@@ -62,7 +62,7 @@ unsafe fn integers(value: &[u8], array: *mut c_int, length: c_int, outlen: *mut 
         return Err(Code::InvalidArg);
     }
     for (slot, number) in numbers.iter().take(room).enumerate() {
-        // SAFETY: within the caller's array of `length`.
+        // SAFETY: `slot` is less than `length`, the size of the caller's array.
         unsafe { array.add(slot).write(*number) };
     }
     let written = c_int::try_from(numbers.len().min(room)).unwrap_or(0);

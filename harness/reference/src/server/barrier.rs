@@ -1,8 +1,8 @@
 //! The barrier of a process group, in every dialect.
 //!
-//! [`Server::fail_barrier`] releases the barrier with a failure as soon as a rank has left, that is, has finalized or has closed its
-//! connection before a successful init. [`Server::closed`] handles a connection that ends between init and finalize, or within a message:
-//! the process group is aborted. After an abort, processes in the barrier receive no response.
+//! After a rank has left, that is, has finalized or has closed its connection before a successful init, the barrier fails: at once for the
+//! processes in it, and for other processes when they enter it ([`Server::fail_barrier`]). If a connection ends between init and finalize,
+//! or within a message before init, the process group is aborted ([`Server::closed`]). Processes in the barrier then receive no response.
 
 use pmi_wire::Proc;
 

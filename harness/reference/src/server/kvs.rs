@@ -44,8 +44,8 @@ impl Server {
     /// Reads a pair.
     ///
     /// * RFC 13, "`PMI_KVS_Get`", and draft, "`PMI_KVS_Get`": returns the value of the key. A get before the barrier returns the value if
-    ///   it has been put, and otherwise a miss. It never waits for a put. The standards leave this open, because they require visibility
-    ///   only after the barrier (RFC 13, "`PMI_KVS_Put`").
+    ///   it has been put, and otherwise a miss. It never waits for a put. The standards leave this open: RFC 13, "`PMI_KVS_Put`", requires
+    ///   visibility only after a commit and a barrier, and the draft does not mention visibility.
     /// * Draft: `srcid` is a hint, and a wrong hint must not change the result. This server ignores it.
     pub(super) fn get(&self, from: Proc, space: Option<&[u8]>, key: &[u8]) -> OperationResult {
         let value = match self.created_space(space) {

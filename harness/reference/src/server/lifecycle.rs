@@ -74,9 +74,9 @@ impl Server {
         answer.with("debugged", "FALSE").with("pmiverbose", "FALSE")
     }
 
-    /// Handles the end of a connection, which RFC 13 does not mention. If the process is between init and finalize, or within a message,
-    /// this server treats the end as a protocol error, because the other processes might wait for this process forever. A process may also
-    /// end before its init. Barriers that need this process then fail.
+    /// Handles the end of a connection, which RFC 13 does not mention. If the process is between init and finalize, or within a message
+    /// before init, this server treats the end as a protocol error, because the other processes might wait for this process forever. A
+    /// process may also end before its init. Barriers that need this process then fail.
     pub fn closed(&mut self, from: Proc) {
         if self.is_gone(from) {
             return;

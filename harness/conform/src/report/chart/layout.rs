@@ -60,7 +60,7 @@ pub(super) enum RowShape {
     Gap,
 }
 
-/// A line of the chart.
+/// A row of the chart.
 #[derive(Debug)]
 pub(super) struct ChartRow<'a> {
     /// Number of the event, if the row shows an event.

@@ -106,7 +106,7 @@ impl UnansweredMessage {
 #[derive(Clone)]
 struct PendingRequests {
     unanswered: VecDeque<UnansweredMessage>,
-    /// The node attributes that the rank's last write put.
+    /// Keys of the node attributes that were put in the rank's last write.
     puts: Vec<Vec<u8>>,
     /// The number of barriers for all ranks that this rank has entered.
     barriers: usize,

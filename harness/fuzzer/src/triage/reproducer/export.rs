@@ -182,7 +182,9 @@ mod tests {
         let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
         assert!(script.contains("\n# seen: \"cmd=y\", in 2 of 200 runs (1 %)\n"), "{script}");
         assert!(
-            script.contains("does not occur; it occurs in 2 of 200 runs (1 %), so run this again"),
+            script.contains(
+                "does not occur; it occurred in 2 of 200 runs (1 %) before, so run this script again"
+            ),
             "{script}"
         );
         assert!(is_python(&script), "{script}");

@@ -184,8 +184,9 @@ impl PythonScript<'_> {
         let chance = self.about.chance();
         let seen = chance.as_ref().map(|chance| format!(", {chance}")).unwrap_or_default();
         let race = if is_held { format!("; {RACE_REMARK}") } else { String::new() };
-        let again =
-            chance.map(|chance| format!("; it occurs {chance}, so run this again")).unwrap_or_default();
+        let again = chance
+            .map(|chance| format!("; it occurred {chance} before, so run this script again"))
+            .unwrap_or_default();
         let head = format!(
             "#!/usr/bin/env python3\n# {}\n# seen: {}{seen}{race}\n",
             comment(self.about.title),

@@ -88,7 +88,7 @@ impl Names {
         let mut text = text.to_vec();
         if !self.folder.is_empty() {
             text = replaced(&text, &self.folder, b"{here}");
-            // In the script, the group's folder is itself the agent, so the agent's file name is removed.
+            // In the script, the group's path is the agent itself and not a folder with the agent, so the agent's file name is removed.
             text = replaced(&text, AGENT, b"");
         }
         self.received.iter().fold(text, |text, (name, token)| replaced(&text, name, token))
@@ -176,7 +176,7 @@ impl ReproducerSession {
             EventKind::ToServer { bytes, .. } => Some(&bytes.0[..]),
             _ => None,
         });
-        // In a singleton session, the manager names the folder of agents only if the process requests a spawn.
+        // In a singleton session, only a spawn request contains the agents' folder; the manager's command line does not.
         let agent = launched.iter().map(|word| word.as_bytes()).chain(requests).find_map(folder);
         let is_spawned =
             |event: &Event| matches!(event.kind, EventKind::Started { proc, .. } if proc.group != 0);

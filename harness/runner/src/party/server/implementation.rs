@@ -437,7 +437,7 @@ impl Implementation {
         self.proxy.is_some()
     }
 
-    /// Returns whether the implementation's launches are job steps of Slurm, which may outlive their `srun`.
+    /// Returns whether each launch of the implementation creates a Slurm job step, which may outlive its `srun`.
     pub fn starts_steps(&self) -> bool {
         self.cancel.as_deref() == Some(CANCEL_STEPS)
     }

@@ -1,5 +1,5 @@
 //! Tests with agents that relay the connections of their processes to the runner, as agents on other machines do. `ci/judge-elsewhere`
-//! tests the relay with processes on another machine.
+//! tests the relay with processes on a simulated second machine, which has a separate network.
 
 mod common;
 

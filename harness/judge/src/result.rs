@@ -24,8 +24,7 @@ use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_re
 /// Number of final events in the result of a failed scenario, not counting output.
 const LAST_EVENTS: usize = 40;
 
-/// Maximum number of output lines in a result, both from the beginning and from the end of the output. These lines do not displace other
-/// events.
+/// Maximum number of lines that a result contains from each end of the output. These lines do not displace other events.
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.

@@ -178,7 +178,7 @@ impl Drop for Launch {
     }
 }
 
-/// Runs a shell command that ends a job that runs under a daemon or on another machine. Returns the exit of the command, or `None` if the
+/// Runs a shell command that ends a job running under a daemon or on another machine. Returns the exit of the command, or `None` if the
 /// command could not be run or timed out. The mark must be unique to this launch.
 pub fn cancel(command: &str, mark: String) -> Option<Exit> {
     const WAIT: Duration = Duration::from_secs(10);

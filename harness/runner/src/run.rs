@@ -127,7 +127,7 @@ struct EventBatcher<'a> {
     bytes: usize,
 }
 
-/// Maximum number of events in a batch, and of bytes in these events. A batch that reaches either limit is sent.
+/// Number of events, and number of bytes in these events, at which a batch is sent.
 const BATCH: (usize, usize) = (1024, 1 << 20);
 
 impl EventBatcher<'_> {

@@ -45,9 +45,9 @@ pub fn is_spawn_key(key: &str) -> bool {
 /// names a variation or a fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Behaviours {
-    /// Returns the names that `vary` accepts.
+    /// A function that returns the names that `vary` accepts.
     pub variations: fn() -> Vec<&'static str>,
-    /// Returns the names that `fault` accepts.
+    /// A function that returns the names that `fault` accepts.
     pub faults: fn() -> Vec<&'static str>,
 }
 

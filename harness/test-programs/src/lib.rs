@@ -39,7 +39,7 @@ pub const HOSTILE_MANAGER: &str = built!("hostile-manager");
 /// A PMI-2 rank that behaves correctly, or misbehaves in the way that its first argument selects: `pmi2-client MODE ARGS...`.
 pub const PMI2_CLIENT: &str = built!("pmi2-client");
 
-/// A PMI library with the fault that LIBRARY_FAULT names. It forwards all other calls to the library that GOOD_LIBRARY names.
+/// A PMI library with the fault that LIBRARY_FAULT names. For everything else, it calls the library that GOOD_LIBRARY names.
 pub const FAULTY_LIBRARY: &str = built!("libfaulty.so");
 
 /// [`FAULTY_LIBRARY`] with a function that RFC 13 does not define.
@@ -57,7 +57,7 @@ pub const LIBRARY_OF_ANOTHER_NAME: &str = built!("libname.so");
 /// A PMI library that crashes in `PMI_Init`.
 pub const CRASHING_LIBRARY: &str = built!("libcrashing.so");
 
-/// A PMI-2 library with the fault that LIBRARY_FAULT names. It forwards all other calls to the library that GOOD_LIBRARY names.
+/// A PMI-2 library with the fault that LIBRARY_FAULT names. For everything else, it calls the library that GOOD_LIBRARY names.
 pub const FAULTY_PMI2_LIBRARY: &str = built!("libfaulty2.so");
 
 /// [`FAULTY_PMI2_LIBRARY`] without some functions of the PMI-2 API.

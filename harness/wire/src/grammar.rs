@@ -26,7 +26,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Returns whether a value matches the rule. The caller must ensure that the bytes are allowed in a message of this framing.
+    /// Returns whether a value matches the rule. The caller must ensure that the bytes are allowed by the message's framing.
     ///
     /// A `string` may be empty: the RFC's rule excludes that, but its section on `PMI_process_mapping` requires an empty value for an
     /// unknown mapping.

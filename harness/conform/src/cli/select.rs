@@ -1,5 +1,5 @@
-//! Selects the scenarios to play by name, requirement, earlier run, or shard. A pattern that matches no scenario is reported as an error,
-//! with a suggestion.
+//! Selects the scenarios to play: by name, by requirement, by an earlier run, or by shard. A pattern that matches no scenario is reported
+//! as an error, with a suggestion.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;

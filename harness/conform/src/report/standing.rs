@@ -20,7 +20,7 @@ pub(super) enum Status {
     Flaky,
     /// A SHOULD is broken.
     Warns,
-    /// The recorded deviations cover all findings about the requirement except notes.
+    /// The requirement is broken, and the recorded deviations cover all findings about it except notes.
     Deviates,
     /// The requirement is broken, but its level makes the finding a note.
     Noted,

@@ -8,7 +8,7 @@ use super::Server;
 use crate::effect::{Effect, NodeEffect};
 
 impl Server {
-    /// Handles a request for a node attribute if an effect applies. Returns whether the request was handled.
+    /// Handles a put or get of a node attribute if an effect applies. Returns whether the request was handled.
     pub(super) fn affected_attribute(
         &mut self,
         from: Proc,

@@ -8,7 +8,7 @@ use super::Server;
 use crate::effect::{Effect, KeyvalSpaceEffect};
 
 impl Server {
-    /// Handles a request for another keyval space if an effect applies. Returns whether the request was handled.
+    /// Handles a request about additional keyval spaces if an effect applies. Returns whether the request was handled.
     pub(super) fn affected_keyval_space(
         &mut self,
         from: Proc,

@@ -41,8 +41,8 @@ impl TextUse {
         arguments.iter().find(|argument| argument.name == name)
     }
 
-    /// Returns whether every implementation of a dialect must read `text` in the same way. PMI-1 values that begin or end with a space are
-    /// excluded, because RFC 13 contradicts itself about them.
+    /// Returns whether every implementation of a dialect must read `text` in the same way. PMI-1 values that begin or end with a space or
+    /// tab are excluded, because RFC 13 contradicts itself about them.
     fn accepts(self, dialect: Dialect, text: &[u8]) -> bool {
         let is_value = self.field(dialect).is_some_and(|field| field.rule == Rule::String);
         match dialect.framing() {

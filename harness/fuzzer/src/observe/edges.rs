@@ -84,7 +84,7 @@ impl CoveredEdges {
         self.0.is_empty()
     }
 
-    /// Adds the coverage of a case, and returns the new coverage.
+    /// Adds the coverage of a case, and returns the part of it that is new.
     pub(crate) fn add(&mut self, edges: &Edges) -> NewCoverage {
         let (mut new, mut times) = (Vec::new(), false);
         for (edge, class) in &edges.0 {

@@ -149,8 +149,7 @@ impl<'a> ParsedResponse<'a> {
         self.message.is_success()
     }
 
-    /// Returns whether the response reports success. If the response has a flag for a missing key or name, the flag must also report
-    /// success.
+    /// Returns whether the response reports success. A response whose flag reports a missing key or name does not count as success.
     pub(crate) fn is_found(&self) -> bool {
         self.message.outcome() == Some(ResponseOutcome::Success)
     }

@@ -129,8 +129,8 @@ impl KnownFailures {
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })
     }
 
-    /// Returns the name of a failure that is not examined. A crash at an unknown location may belong to a sensitive entry, so its name then
-    /// omits the action before the crash.
+    /// Returns the name of a failure that is not examined. If a sensitive entry names a crash location, a crash at an unknown location may
+    /// belong to this entry. The name of the crash then omits the call and the action before the crash.
     pub(crate) fn name_of_unseen(&self, key: &FailureKey) -> String {
         let is_hidden = self.known.iter().any(|known| known.sensitive && known.place.is_some());
         match key {

@@ -252,7 +252,7 @@ pub(super) struct MonitoredGroup {
     pub(super) entered_by_all: u64,
     /// Barriers over part of the group.
     pub(super) group_barriers: BTreeMap<GroupBarrierName, GroupBarrierLog>,
-    /// For each key, the ranks that received no value over frames, each with the number of barriers that the rank had left.
+    /// For each key, the ranks that received no value for the key over frames, each with the number of barriers that the rank had left.
     pub(super) missed_gets: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
     /// The values that processes have put for node attributes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,

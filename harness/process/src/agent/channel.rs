@@ -236,7 +236,7 @@ impl Channel {
         if self.connection.is_unread() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }
 
-    /// Sends a message and, if one is given, a descriptor.
+    /// Sends a message, together with a descriptor if one is given.
     pub fn send_with_descriptor(
         &mut self,
         message: &impl Serialize,

@@ -141,7 +141,7 @@ pub enum RelayReport {
         /// The signal.
         signal: i32,
     },
-    /// The number of write and close orders that have been carried out. Sent after the process manager has read all written bytes.
+    /// The number of write and close orders that have been carried out. Sent when the agent sees no unread bytes.
     #[serde(rename = "taken")]
     OrdersDone(u64),
 }

@@ -83,7 +83,7 @@ impl ForeignProcess {
         self.ends_within(Duration::ZERO)
     }
 
-    /// Waits for at most `time` until the process has ended. Returns whether it has ended.
+    /// Waits up to `time` for the process to end. Returns whether it has ended.
     pub fn ends_within(&self, time: Duration) -> bool {
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];

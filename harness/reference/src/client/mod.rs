@@ -70,7 +70,7 @@ pub enum ClientMisuse {
 /// A violation of the protocol by the server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
-    /// Bytes that were received without a pending request.
+    /// Bytes that do not belong to a response to a pending request.
     #[error("received bytes without a pending request")]
     Unsolicited,
     /// The response to a different operation.

@@ -91,7 +91,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns an error if the process should have finalized first, or if the connection ended within a message.
+    /// Returns an error if the process should have finalized first, or if the connection ended within a message before init.
     pub fn close(&mut self, from: Proc) -> Result<(), ProtocolError> {
         let proc = self.process_mut(from);
         let phase = std::mem::replace(&mut proc.phase, ProcessPhase::Closed);

@@ -87,7 +87,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Waits for the server to close the remaining connections before the runner closes them, if some connections have already ended.
+    /// Gives the server time to close the remaining connections before the runner closes them, if some connections have already ended.
     /// Without this wait, the events would not show which connections the server closes.
     fn wait_for_closes(&mut self) {
         let judge = &self.recorder.judge;

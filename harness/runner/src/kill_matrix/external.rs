@@ -32,7 +32,7 @@ pub struct ExternalMatrix<'a> {
     pub under_test: ImplementationKind,
     /// The dialect of the scenarios.
     pub dialect: Dialect,
-    /// A function that returns the implementation with the named fault, or without a fault if the name is empty.
+    /// A function that returns the implementation with the named faults, or without a fault if the name is empty.
     pub with_fault: &'a (dyn Fn(&str) -> Iut + Sync),
     /// The options of each run.
     pub options: RunOptions,

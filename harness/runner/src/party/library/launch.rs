@@ -560,7 +560,7 @@ impl LauncherJob {
         }
     }
 
-    /// Waits for at most `wait` until the launcher has ended, and reads its output. Returns whether the launcher has ended.
+    /// Waits up to `wait` for the launcher to end, and reads its output. Returns whether the launcher has ended.
     fn ends_within(&mut self, wait: Duration, reactor: &mut Reactor<LaunchSource>) -> bool {
         let deadline = Instant::now() + wait;
         loop {

@@ -284,7 +284,7 @@ pub(super) fn set_connection_method(
 ) -> anyhow::Result<()> {
     match way {
         ConnectionMethodArg::Fd => {}
-        ConnectionMethodArg::Port => implementation.connect_by_port().context("--connection port")?,
+        ConnectionMethodArg::Port => implementation.connect_by_port(),
         ConnectionMethodArg::Singleton => {
             implementation.serve_singleton().context("--connection singleton")?
         }

@@ -460,15 +460,11 @@ impl Implementation {
 
     /// Makes the processes of a launch connect through PMI_PORT. The option for this is added to the command of a known launcher; a user's
     /// template must already contain the option.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the launcher has no such option.
-    pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
+    pub fn connect_by_port(&mut self) {
         self.connection_method = ConnectionMethod::Port;
         if self.proxy.is_some() {
             // The program `hydra-upstream` enables PMI_PORT when it starts the proxy.
-            return Ok(());
+            return;
         }
         for command in std::iter::once(&mut self.command).chain(&mut self.command_nodes) {
             let (at, words) = self.pmi_port_options;
@@ -481,7 +477,6 @@ impl Implementation {
         if program.is_some_and(|name| name == "mpiexec.gforker") {
             self.env.insert("MPIEXEC_USE_PORT".into(), "1".into());
         }
-        Ok(())
     }
 
     /// Makes the implementation serve a singleton that requests a process manager. The implementation must be a known launcher, or a

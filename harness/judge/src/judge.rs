@@ -1420,6 +1420,29 @@ mod tests {
 
     const ENV: [(&str, &str); 3] = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
 
+    /// A program may spawn any other program, which need not use its connection.
+    #[rstest]
+    #[case::launched(Proc { group: 0, rank: 1 }, &["de-facto.client.joins"])]
+    #[case::spawned(Proc { group: 1, rank: 1 }, &[])]
+    fn only_launched_processes_must_use_their_connection(#[case] silent: Proc, #[case] broken: &[&str]) {
+        let all = [0, 1].map(|group| [0, 1].map(|rank| Proc { group, rank }));
+        let started = all.as_flattened().iter().map(|p| started(*p, &[("PMI_FD", "3"), ("PMI_SIZE", "2")]));
+        let session = |p: &Proc| {
+            let requests = [
+                "> cmd=init pmi_version=1 pmi_subversion=1",
+                "< cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+                "> cmd=finalize",
+                "< cmd=finalize_ack rc=0",
+            ];
+            let requests = requests.iter().filter(|_| *p != silent);
+            let lines = requests.chain([&"exits 0"]).map(|line| format!("{}:{} {line}", p.group, p.rank));
+            events(&lines.collect::<Vec<_>>())
+        };
+        let sessions = all.as_flattened().iter().flat_map(session);
+        let kinds = [launched(2, 1)].into_iter().chain(started).chain(sessions);
+        assert_eq!(cited(outcome(PartyKind::Client, kinds).findings), broken);
+    }
+
     #[test]
     fn unterminated_request_explains_a_hang() {
         let half = || event("0 >| cmd=get_my_kvsname");

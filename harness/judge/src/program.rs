@@ -560,19 +560,19 @@ impl ProgramState {
             .any(|(_, duty)| !successes.contains(&duty.kind))
     }
 
-    /// Returns findings about processes that ran as singletons in a plain run although they were started as ranks of a group: they sent
-    /// nothing and exited with status 0. `seq` becomes the event number of the findings.
+    /// Returns findings about processes that ran as singletons in a plain run although they were started as ranks of the first group: they
+    /// sent nothing and exited with status 0. A program may spawn any other program, so spawned processes are not judged. `seq` becomes the
+    /// event number of the findings.
     pub(crate) fn report_singletons(&self, seq: u64) -> Vec<Finding> {
-        let size = |group: u32| self.processes.keys().filter(|p| p.group == group).count();
+        let size = self.processes.keys().filter(|p| p.group == 0).count();
         let is_singleton = |p: Proc, process: &ProcessState| {
-            process.received_connection && !process.has_written && process.ended_well() && size(p.group) > 1
+            p.group == 0 && process.received_connection && !process.has_written && process.ended_well()
         };
-        let all = self.processes.iter().filter(|_| self.plain.is_none());
+        let all = self.processes.iter().filter(|_| self.plain.is_none() && size > 1);
         all.filter(|(p, process)| is_singleton(**p, process))
             .map(|(p, _)| {
                 let expected = format!(
-                    "an offer of a version from each of the {} processes, or an exit status other than 0",
-                    size(p.group)
+                    "an offer of a version from each of the {size} processes, or an exit status other than 0"
                 );
                 let seen =
                     "exit status 0 without an error message: the process continued alone, as rank 0 of 1";

@@ -109,7 +109,34 @@ impl Monitor {
             // From here on, the scenario may be the cause of any message to the clients, so only the scenario judges these messages.
             EventKind::ToProxy { scripted, .. } => self.upstream_scripted |= scripted,
             EventKind::ClosedByUpstream { .. } => self.upstream_scripted = true,
-            _ => {}
+            EventKind::FromProxy { .. }
+            | EventKind::ProxyEnded { .. }
+            | EventKind::NotStarted { .. }
+            | EventKind::Output { .. }
+            | EventKind::LibraryFile { .. }
+            | EventKind::Loaded { .. }
+            | EventKind::Called { .. }
+            | EventKind::NotCalled { .. }
+            | EventKind::Returned { .. }
+            | EventKind::Exited { .. }
+            | EventKind::Backtrace(_)
+            | EventKind::Untraced { .. }
+            | EventKind::Silence { .. }
+            | EventKind::StartsFewerRanks { .. }
+            | EventKind::Replayed { .. }
+            | EventKind::Flooded { .. }
+            | EventKind::Abandoned(_)
+            | EventKind::StatementsSkipped { .. }
+            | EventKind::Crashed { .. }
+            | EventKind::PlainRun(_)
+            | EventKind::SituationReached { .. }
+            | EventKind::Aborted { .. }
+            | EventKind::OutlivedLauncher { .. }
+            | EventKind::BrokenMemory { .. }
+            | EventKind::OutputCompared { .. }
+            | EventKind::JobKeepsRunning { .. }
+            | EventKind::JobEnding(_)
+            | EventKind::LeftoverProcesses { .. } => {}
         }
     }
 }

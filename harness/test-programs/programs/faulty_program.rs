@@ -411,9 +411,7 @@ pub(crate) fn main() {
     if is_selected("divides-by-the-universe") && universe.get("size").is_some_and(|size| size == "0") {
         crash(Signal::FPE);
     }
-    if is_selected("needs-the-universe") && !succeeded(&universe) {
-        fail("no universe size");
-    }
+    fail_if("needs-the-universe", !succeeded(&universe), "no universe size");
     let appnum = pmi.ask("cmd=get_appnum", "appnum");
     fail_if(
         "numbers-in-sixteen-bits",

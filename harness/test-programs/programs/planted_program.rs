@@ -92,9 +92,7 @@ fn joined(pmi: &mut Pmi) -> (usize, usize) {
 /// Requests the universe size and the process mapping.
 fn looked_around(pmi: &mut Pmi, size: usize) {
     let universe = pmi.ask("cmd=get_universe_size", "universe_size");
-    if is_selected("universe-absent") && succeeded(&universe) && !universe.contains_key("size") {
-        crash(Signal::SEGV);
-    }
+    crash_if("universe-absent", succeeded(&universe) && !universe.contains_key("size"));
     let appnum = pmi.ask("cmd=get_appnum", "appnum");
     if is_selected("appnum-negative")
         && succeeded(&appnum)

@@ -119,7 +119,7 @@ impl<S: Copy> Reactor<S> {
         }
     }
 
-    /// Reports that a source can be read from and, if a write to it was `blocked`, that it can be written to. Does nothing without a key.
+    /// Watches a source for input and, if a write to it is `blocked`, for room to write. Does nothing without a key.
     pub fn watch_writes(&mut self, key: impl Into<Option<ReactorKey>>, blocked: bool) {
         if let Some(key) = key.into() {
             self.set(key, if blocked { WatchMode::ReadWrite } else { WatchMode::Read });

@@ -326,7 +326,7 @@ fn loses_spawned(prober: Prober<'_>, dialect: Dialect) -> bool {
         })
 }
 
-/// Returns the evidence that a server does not accept an offer of version 2.0, or `None` if there is no such evidence.
+/// Returns the evidence that a server does not accept an offer of version 2.0, if any.
 fn speaks_no_pmi2(prober: Prober<'_>) -> Option<String> {
     let outcome = prober.outcome(include_str!("probes/pmi2.pmi"))?;
     match support(&outcome, Capability::Spawn, b"cmd=init") {

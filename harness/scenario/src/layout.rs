@@ -53,7 +53,7 @@ pub(super) fn lines(text: &str) -> Vec<SourceLine> {
     lines
 }
 
-/// A valid file of which only the head has been parsed.
+/// The parsed head of a valid file.
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
     pub(super) tests: Option<ImplementationKind>,

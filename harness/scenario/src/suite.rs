@@ -83,7 +83,7 @@ pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
     Ok(catalogue)
 }
 
-/// An embedded scenario file of which only the head has been parsed.
+/// The parsed head of an embedded scenario file, and the file's text.
 struct EmbeddedScenario {
     path: &'static Path,
     /// The path without its extension.

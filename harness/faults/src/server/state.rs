@@ -96,8 +96,7 @@ pub(super) struct EffectState {
 }
 
 impl EffectState {
-    /// Returns the state for the effects of a behaviour, or `None` if there are no effects, so that each hook of a server without effects
-    /// only tests an option.
+    /// Returns the state for the effects of a behaviour. Returns `None` if the behaviour has no effects: each hook then only tests an option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),

@@ -1139,7 +1139,8 @@ impl ServerParty {
             if rank.relayed.is_some() {
                 // The exit order must arrive after the earlier write orders, so it goes over the same channel.
                 rank.control.send(order);
-                return self.reactor.watch_writes(rank.control_key, rank.control.is_blocked());
+                self.reactor.watch_writes(rank.control_key, rank.control.is_blocked());
+                return;
             }
             // If the process has already ended, it needs no order.
             let _ = rank.control.send_with_descriptor(order, pmi.as_ref());

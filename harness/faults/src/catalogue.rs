@@ -193,8 +193,7 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
         "hear" => Effect::IncomingRequest(line, bytes()?),
         "piece" => Effect::Piece(named(word)?),
         "request" => {
-            let mut request = ServerRequest::Maxes;
-            let mut draft = RequestDraft::new(&mut request, RequestSituation::default());
+            let mut draft = RequestDraft::new(ServerRequest::Maxes, RequestSituation::default());
             Effect::Request(replies()?, checked(edit, &mut draft)?)
         }
         "reject" => Effect::Reject(line),

@@ -17,7 +17,7 @@ pub(crate) enum LengthFormat {
 }
 
 /// A response as tuples.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResponseDraft {
     /// The process that receives the response.
     pub to: Proc,

@@ -28,9 +28,6 @@ use pmi_scenario::suite::Suite;
 /// Maximum number of events in a short scenario. Longer scenarios repeat an operation up to hundreds of times.
 const MAX_SHORT_SCENARIO: usize = 250;
 
-/// Maximum number of variations that a server has at once.
-const VARIATIONS_AT_ONCE: usize = 32;
-
 /// The findings of one scenario.
 #[derive(Debug, Clone, Serialize)]
 pub struct KillResult {
@@ -220,6 +217,8 @@ struct RehearsedScenario<'a> {
     scenario: &'a Scenario,
     /// Number of events in a run against the plain server.
     length: usize,
+    /// The findings about the plain server, of which there should be none.
+    plain: Option<KillResult>,
     /// For each fault and then for each variation, whether it has a visible effect in the scenario. Without an effect, the server behaves
     /// like the plain server.
     shows: Vec<bool>,
@@ -263,7 +262,8 @@ fn rehearse<'a>(
     in_parallel(scenarios.len(), jobs, |number| {
         let scenario = scenarios[number];
         let (outcome, shows) = play_scenario(suite, scenario, &behaviour, limits);
-        RehearsedScenario { scenario, length: outcome.events.iter().filter(exchanged).count(), shows }
+        let length = outcome.events.iter().filter(exchanged).count();
+        RehearsedScenario { scenario, length, plain: found(suite, scenario, outcome), shows }
     })
 }
 
@@ -457,43 +457,50 @@ fn try_variations(
         let (number, variation) = variations[at];
         VariationCase::new(suite, rehearsed, number, variation, limits)
     });
-    let at_once = if all { 1 } else { VARIATIONS_AT_ONCE };
     let findings = in_parallel(rehearsed.len(), jobs, |number| {
-        let punishment = |behaviour: &Behaviour| {
-            let scenario = rehearsed[number].scenario;
-            found(suite, scenario, play_scenario(suite, scenario, behaviour, limits).0)
-                .filter(|found| !is_advice(suite, found))
-        };
+        let RehearsedScenario { scenario, length, .. } = rehearsed[number];
         let is_bytewise =
             |at: &usize| matches!(cases[*at].variation.effect, Effect::Writes(_, ResponseWrites::Bytewise));
-        // Bytewise writes are slow if another variation lengthens the responses.
-        let (bytewise, other): (Vec<usize>, Vec<usize>) =
-            (0..cases.len()).filter(|at| cases[*at].applies[number]).partition(is_bytewise);
-        let mut splits = vec![(bytewise.len(), bytewise), (other.len().div_ceil(at_once), other)];
+        // Bytewise writes are slow in long scenarios, and if another variation lengthens the responses.
+        let is_short = length <= MAX_SHORT_SCENARIO;
+        let is_played = |at: &usize| cases[*at].applies[number] && (all || is_short || !is_bytewise(at));
+        let (alone, together): (Vec<usize>, Vec<usize>) =
+            (0..cases.len()).filter(is_played).partition(|at| all || is_bytewise(at));
+        let mut servers: Vec<Vec<usize>> = alone.into_iter().map(|at| vec![at]).collect();
+        servers.extend((!together.is_empty()).then_some(together));
         let mut punished = Vec::new();
-        while let Some((groups, variations)) = splits.pop() {
-            for group in 0..groups {
-                // Neighbours in the table concern the same part of the server, so they are in different groups.
-                let members: Vec<usize> = variations.iter().copied().skip(group).step_by(groups).collect();
-                let together = members.iter().map(|at| cases[*at].variation).collect();
-                match (punishment(&together), &members[..]) {
-                    (None, _) => {}
-                    (Some(found), [alone]) => punished.push((*alone, found)),
-                    (Some(_), _) => splits.push((2, members)),
+        while let Some(members) = servers.pop() {
+            let behaviour = members.iter().map(|at| cases[*at].variation).collect();
+            let (outcome, shown) = play_scenario(suite, scenario, &behaviour, limits);
+            let finding = found(suite, scenario, outcome).filter(|found| !is_advice(suite, found));
+            match (finding, &members[..]) {
+                (Some(found), [alone]) => punished.push((*alone, found)),
+                (Some(_), _) => {
+                    // Neighbours in the table concern the same part of the server, so they are separated.
+                    let half = |first| members.iter().copied().skip(first).step_by(2).collect();
+                    servers.extend([half(0), half(1)]);
+                }
+                (None, _) => {
+                    // Of several variations of the same action, the server shows only the first. The others are played in short
+                    // scenarios, because long scenarios have few operations that short scenarios do not have.
+                    let hidden = members.iter().zip(&shown).filter(|(_, shown)| !**shown);
+                    let hidden: Vec<usize> = hidden.map(|(at, _)| *at).collect();
+                    if is_short && (1..members.len()).contains(&hidden.len()) {
+                        servers.push(hidden);
+                    }
                 }
             }
         }
-        (punishment(&Behaviour::default()), punished)
+        punished
     });
     let result = |name, description| VariationResult { name, description, findings: Vec::new() };
     let mut plain = result("plain", "the unmodified reference server");
+    let punished = |found: &&KillResult| !is_advice(suite, found);
+    plain.findings = rehearsed.iter().filter_map(|r| r.plain.as_ref()).filter(punished).cloned().collect();
     let mut results: Vec<_> =
         cases.iter().map(|case| result(case.variation.name, case.variation.description)).collect();
-    for (of_plain, punished) in findings {
-        plain.findings.extend(of_plain);
-        for (at, found) in punished {
-            results[at].findings.push(found);
-        }
+    for (at, found) in findings.into_iter().flatten() {
+        results[at].findings.push(found);
     }
     results.insert(0, plain);
     results

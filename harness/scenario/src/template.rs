@@ -75,7 +75,8 @@ pub(super) struct TemplateTuple {
 
 /// Splits a message into tuples in the same way as [`Template::message_fields`], and returns the positions of the tuples.
 pub(super) fn split_message(pieces: &[Piece]) -> Vec<TemplateTuple> {
-    let tuples = split(pieces, &["msg"]);
+    let run_on = vocabulary::run_on_keys(None);
+    let tuples = split(pieces, run_on);
     if let Some(first) = tuples.first()
         && vocabulary::is_spawn_key(&first.key)
     {
@@ -84,7 +85,10 @@ pub(super) fn split_message(pieces: &[Piece]) -> Vec<TemplateTuple> {
     let cmd = tuples.iter().find(|tuple| tuple.key == "cmd").and_then(|tuple| {
         Template { pieces: slice(pieces, tuple.value, tuple.end), span: Span::default() }.literal()
     });
-    split(pieces, vocabulary::run_on_keys(cmd.as_deref()))
+    match vocabulary::run_on_keys(cmd.as_deref()) {
+        keys if keys == run_on => tuples,
+        keys => split(pieces, keys),
+    }
 }
 
 fn split(pieces: &[Piece], run_on: &[&str]) -> Vec<TemplateTuple> {

@@ -46,7 +46,7 @@ fn set(variables: &mut ProcessVariables, name: &'static str, value: String) {
 }
 
 /// The messages to a process that has requested a process manager (singleton init): lines with their newlines, or empty.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SingletonMessages {
     /// The first message.
     pub request: Vec<u8>,

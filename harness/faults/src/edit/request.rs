@@ -21,7 +21,7 @@ pub(crate) enum RequestOutcome {
 }
 
 /// The facts about a request that steps can test or use in addition to the [`Circumstances`], such as the process's earlier requests.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestSituation {
     /// The number of requests for each operation that the process has made, including this request. `thread` stands for requests with a
     /// `thrid`.
@@ -41,8 +41,9 @@ pub(crate) struct RequestSituation {
 }
 
 /// A request that steps may change.
-pub(crate) struct RequestDraft<'a, 'm> {
-    pub(crate) request: &'a mut ServerRequest<'m>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RequestDraft<'a> {
+    pub(crate) request: ServerRequest<'a>,
     pub(crate) situation: RequestSituation,
     /// The outcome, if the server does not carry out the request.
     pub(crate) outcome: Option<RequestOutcome>,
@@ -50,8 +51,8 @@ pub(crate) struct RequestDraft<'a, 'm> {
     pub(crate) clears_attributes: bool,
 }
 
-impl<'a, 'm> RequestDraft<'a, 'm> {
-    pub(crate) fn new(request: &'a mut ServerRequest<'m>, situation: RequestSituation) -> Self {
+impl<'a> RequestDraft<'a> {
+    pub(crate) fn new(request: ServerRequest<'a>, situation: RequestSituation) -> Self {
         Self { request, situation, outcome: None, clears_attributes: false }
     }
 
@@ -62,7 +63,7 @@ impl<'a, 'm> RequestDraft<'a, 'm> {
         words: VerbAndArguments,
         circumstances: &Circumstances,
     ) -> Result<bool, UnknownStep> {
-        let value = match (name, &mut *self.request) {
+        let value = match (name, &mut self.request) {
             (
                 "key",
                 ServerRequest::Put { key, .. }
@@ -91,7 +92,7 @@ impl<'a, 'm> RequestDraft<'a, 'm> {
     }
 }
 
-impl Editable for RequestDraft<'_, '_> {
+impl Editable for RequestDraft<'_> {
     fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         let count =
             |name: &str| self.situation.counts.iter().find(|(op, _)| *op == name).map_or(0, |(_, n)| *n);

@@ -11,14 +11,11 @@ use crate::effect::{Effect, GetEffect, PutEffect};
 impl Server {
     /// Returns the key under which a pair is stored.
     fn alias(&mut self, from: Proc, key: &[u8]) -> Vec<u8> {
-        match self.pick(from, picked!(Effect::Key)) {
-            Some(edit) if !is_own_key(key) => {
-                let mut alias = key.to_vec();
-                edit.apply(&mut alias, &self.circumstances(from));
-                alias
-            }
-            _ => key.to_vec(),
+        let mut alias = key.to_vec();
+        if !is_own_key(key) {
+            self.edit(from, picked!(Effect::Key), &mut alias);
         }
+        alias
     }
 
     /// Returns the result of a put if it differs from that of the reference. Also records every successful put, because effects on get need
@@ -31,7 +28,17 @@ impl Server {
         value: &[u8],
     ) -> Option<OperationResult> {
         let limits = self.server.config.limits;
-        let effect = self.pick(from, picked!(Effect::Put));
+        let has_groups = self.server.groups.len() > 1;
+        let has_long_key = key.len() as u64 + 1 == limits.keylen_max;
+        let has_long_value = value.len() as u64 + 1 == limits.vallen_max;
+        let effect = self.pick(from, |e| {
+            picked!(Effect::Put)(e).filter(|effect| match effect {
+                PutEffect::LostIfLongKey | PutEffect::RefusedIfLongKey => has_long_key,
+                PutEffect::LostIfLongValue | PutEffect::RefusedIfLongValue => has_long_value,
+                PutEffect::IntoAllGroups => has_groups,
+                _ => true,
+            })
+        });
         let known = self.server.is_own_space(from, space);
         let ok = Some(OperationResult::done());
         let refused = Some(OperationResult::failed("no"));
@@ -45,20 +52,15 @@ impl Server {
         let at = (from.group, key.to_vec());
         let round = self.state().rounds.get(&from.group).copied().unwrap_or(0);
         // If keys have aliases, a different key may be stored in place of this one.
-        let aliases = self.state().has(|e| matches!(e, Effect::Key(_)));
-        let there = match aliases {
+        let has_alias = !is_own_key(key) && self.state().has(|e| matches!(e, Effect::Key(_)));
+        let there = match has_alias {
             true => self.state().origins.contains_key(&at),
             false => self.server.groups[from.group as usize].kvs.contains_key(key),
         };
-        let long_key = key.len() as u64 + 1 == limits.keylen_max;
-        let long_value = value.len() as u64 + 1 == limits.vallen_max;
         self.state().puts += 1;
         match effect {
-            Some(PutEffect::Lost) => return ok,
-            Some(PutEffect::LostIfLongKey) if long_key => return ok,
-            Some(PutEffect::LostIfLongValue) if long_value => return ok,
-            Some(PutEffect::RefusedIfLongKey) if long_key => return refused,
-            Some(PutEffect::RefusedIfLongValue) if long_value => return refused,
+            Some(PutEffect::Lost | PutEffect::LostIfLongKey | PutEffect::LostIfLongValue) => return ok,
+            Some(PutEffect::RefusedIfLongKey | PutEffect::RefusedIfLongValue) => return refused,
             Some(PutEffect::RefusedWithoutBarrier) if self.state().puts > 1 => return refused,
             Some(PutEffect::KeepsBoth) => {
                 self.state().own_values.insert((from, key.to_vec()), value.to_vec());

@@ -237,26 +237,19 @@ impl Server {
         self.state.as_mut()?.pick(&circumstances, pick)
     }
 
-    /// Passes each effect that `pick` accepts and that applies on this occasion to `apply`.
-    fn each<T>(
+    /// Changes `target` with every edit that `pick` accepts and that applies on this occasion.
+    fn edit<T: Editable + Clone + PartialEq>(
         &mut self,
         p: Proc,
-        pick: impl Fn(&Effect) -> Option<T>,
-        apply: impl FnMut(T, &Circumstances),
+        pick: impl Fn(&Effect) -> Option<Edit>,
+        target: &mut T,
     ) {
         // A server without effects does not need the circumstances. To determine them, every process of the group must be examined.
         if self.state.is_none() {
             return;
         }
         let circumstances = self.circumstances(p);
-        self.state().each(&circumstances, pick, apply);
-    }
-
-    /// Changes `target` with every edit that `pick` accepts and that applies on this occasion.
-    fn edit(&mut self, p: Proc, pick: impl Fn(&Effect) -> Option<Edit>, target: &mut impl Editable) {
-        self.each(p, pick, |edit, circumstances| {
-            edit.apply(target, circumstances);
-        });
+        self.state().edit(&circumstances, pick, target);
     }
 
     /// Returns the state of the effects. Only servers with effects call this.
@@ -306,9 +299,7 @@ impl Server {
         };
         self.state().burst = is_burst;
         let mut bytes = bytes.to_vec();
-        if let Some(edit) = self.pick(from, picked!(Effect::Read)) {
-            edit.apply(&mut bytes, &self.circumstances(from));
-        }
+        self.edit(from, picked!(Effect::Read), &mut bytes);
         self.affect_pieces(from, &mut bytes);
         bytes
     }

@@ -57,9 +57,10 @@ impl Server {
             }
             _ => None,
         };
-        let mut draft = RequestDraft::new(request, situation);
+        let mut draft = RequestDraft::new(request.clone(), situation);
         self.edit(from, pick, &mut draft);
-        let RequestDraft { outcome, clears_attributes, .. } = draft;
+        let RequestDraft { request: changed, outcome, clears_attributes, .. } = draft;
+        *request = changed;
         if clears_attributes {
             let node = self.server.node(from);
             self.server.groups[from.group as usize].node.retain(|(of, _), _| *of != node);

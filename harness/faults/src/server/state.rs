@@ -1,6 +1,7 @@
 //! The effects of a server, with their use counts and the state that they need.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::discriminant;
 
 use pmi_reference::server::BarrierIdentity;
 use pmi_reference::{GroupId, ResponseHeader};
@@ -10,6 +11,7 @@ use super::rare_state::RareState;
 use crate::behaviour::Behaviour;
 use crate::circumstances::{Circumstances, Occasion};
 use crate::dialects::Dialects;
+use crate::edit::{Edit, Editable};
 use crate::effect::Effect;
 
 /// An effect, and the number of occasions so far on which it could have applied.
@@ -24,16 +26,14 @@ struct ActiveEffect {
 }
 
 impl ActiveEffect {
-    /// Counts an occasion, and returns whether the effect applies on it. A rehearsed effect never applies.
-    fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
+    /// Counts an occasion, and returns whether the effect applies on it. A rehearsed effect applies until it has shown.
+    fn applies(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
         let is_elsewhere = circumstances.framing.is_some_and(|framing| !self.dialects.has(framing));
         if is_elsewhere || rehearsed && self.shown {
             return false;
         }
         self.use_count += 1;
-        let holds = self.when.holds(&Circumstances { use_count: self.use_count, ..*circumstances });
-        self.shown |= holds;
-        holds && !rehearsed
+        self.when.holds(&Circumstances { use_count: self.use_count, ..*circumstances })
     }
 }
 
@@ -98,15 +98,16 @@ pub(super) struct EffectState {
 impl EffectState {
     /// Returns the state for the effects of a behaviour. Returns `None` if the behaviour has no effects: each hook then only tests an option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
-        let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
-            shown: effect.is_of_setup(),
-            effect,
-            when,
-            dialects,
-            use_count: 0,
-        };
-        let list: Vec<ActiveEffect> = behaviour.effects().map(active).collect();
         let (rehearsed, within_job) = (behaviour.is_rehearsed(), behaviour.is_within_job());
+        let active = |(number, (effect, when, dialects)): (usize, (Effect, Occasion, Dialects))| {
+            // The last of several effects determines a setting.
+            let is_same =
+                |(later, ..): (Effect, Occasion, Dialects)| discriminant(&later) == discriminant(&effect);
+            let shown =
+                effect.is_of_setup() && (rehearsed || !behaviour.effects().skip(number + 1).any(is_same));
+            ActiveEffect { shown, effect, when, dialects, use_count: 0 }
+        };
+        let list: Vec<ActiveEffect> = behaviour.effects().enumerate().map(active).collect();
         (!list.is_empty()).then(|| Box::new(Self { effects: list, rehearsed, within_job, ..Self::default() }))
     }
 
@@ -135,23 +136,36 @@ impl EffectState {
         let rehearsed = self.rehearsed;
         self.effects.iter_mut().find_map(|effect| {
             let picked = pick(&effect.effect)?;
-            effect.shows(circumstances, rehearsed).then_some(picked)
+            let applies = effect.applies(circumstances, rehearsed);
+            effect.shown |= applies;
+            (applies && !rehearsed).then_some(picked)
         })
     }
 
-    /// Passes each effect that `pick` accepts and that applies on this occasion to `apply`. The circumstances that
-    /// `apply` receives contain the use count of the effect.
-    pub(super) fn each<T>(
+    /// Changes `target` with every edit that `pick` accepts and that applies on this occasion. An edit that leaves `target` unchanged has
+    /// not shown its effect. In a rehearsal, `target` stays unchanged.
+    pub(super) fn edit<T: Editable + Clone + PartialEq>(
         &mut self,
         circumstances: &Circumstances,
-        pick: impl Fn(&Effect) -> Option<T>,
-        mut apply: impl FnMut(T, &Circumstances),
+        pick: impl Fn(&Effect) -> Option<Edit>,
+        target: &mut T,
     ) {
+        // A copy of the target, kept until an edit changes it.
+        let mut copy = None;
         for effect in &mut self.effects {
-            if let Some(picked) = pick(&effect.effect)
-                && effect.shows(circumstances, self.rehearsed)
-            {
-                apply(picked, &Circumstances { use_count: effect.use_count, ..*circumstances });
+            let Some(edit) = pick(&effect.effect) else { continue };
+            if !effect.applies(circumstances, self.rehearsed) {
+                continue;
+            }
+            let mut edited = copy.take().unwrap_or_else(|| target.clone());
+            edit.apply(&mut edited, &Circumstances { use_count: effect.use_count, ..*circumstances });
+            if edited == *target {
+                copy = Some(edited);
+                continue;
+            }
+            effect.shown = true;
+            if !self.rehearsed {
+                *target = edited;
             }
         }
     }

@@ -10,7 +10,7 @@ pub mod stored;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use queue::{FailureOccurrence, PendingShrink};
@@ -204,6 +204,8 @@ struct SharedState {
     waiting: VecDeque<FailureOccurrence>,
     /// Confirmed failures whose cases are waiting to be minimized.
     confirmed: VecDeque<PendingShrink>,
+    /// The case whose job ended last.
+    last_ended: Option<Arc<Case>>,
     /// Number of failures that are being examined.
     examining: usize,
     /// Number of workers that are still playing new cases.
@@ -355,7 +357,6 @@ impl Campaign<'_> {
     }
 
     fn play(&self, first: u64) {
-        let mut before = None;
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if self.is_over(first, number) {
@@ -365,12 +366,16 @@ impl Campaign<'_> {
             if self.skips(&case, number) {
                 continue;
             }
-            match self.target.play(&case, Thoroughness::Fast, Tracing::Off) {
-                Ok(run) => self.judge(&case, before.as_ref(), number, &run),
+            // Other players may play at the same time, so the previous job is not necessarily one of this player.
+            let before = self.lock().last_ended.clone();
+            let case = Arc::new(case);
+            let run = self.target.play(&case, Thoroughness::Fast, Tracing::Off);
+            self.lock().last_ended = Some(Arc::clone(&case));
+            match run {
+                Ok(run) => self.judge(&case, before.as_deref(), number, &run),
                 Err(_) if self.interrupted.load(Ordering::Relaxed) => return,
                 Err(error) => self.unjudged(error.to_string()),
             }
-            before = Some(case);
         }
     }
 
@@ -557,9 +562,9 @@ mod tests {
     /// A target whose runs are computed by a function.
     struct Plays<F>(F);
 
-    impl<F: Fn(&Case, Tracing) -> CaseRun + Sync> Target for Plays<F> {
-        fn play(&self, case: &Case, _: Thoroughness, tracing: Tracing) -> std::io::Result<CaseRun> {
-            Ok((self.0)(case, tracing))
+    impl<F: Fn(&Case, (Thoroughness, Tracing)) -> CaseRun + Sync> Target for Plays<F> {
+        fn play(&self, case: &Case, pace: Thoroughness, tracing: Tracing) -> std::io::Result<CaseRun> {
+            Ok((self.0)(case, (pace, tracing)))
         }
 
         fn label(&self) -> String {
@@ -719,6 +724,34 @@ mod tests {
     }
 
     #[test]
+    fn stores_original_case_if_smaller_case_is_unreliable() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = |lines: &[&str]| {
+            let steps = lines.iter().map(|line| write(0, vec![text(*line)], false)).collect();
+            Case::new(ImplementationKind::Server, 1, steps)
+        };
+        let case = job(&["cmd=barrier_in", "cmd=get_maxes"]).with_earlier_job(&job(&["cmd=abort"])).unwrap();
+        // The smaller case always fails when it is judged fast, and in two of five thorough runs.
+        let thorough_runs = AtomicU64::new(0);
+        let smaller_fails =
+            |pace| pace == Thoroughness::Fast || thorough_runs.fetch_add(1, Ordering::Relaxed) % 5 < 2;
+        let target = Plays(|case: &Case, (pace, _)| {
+            let text = case.text();
+            let is_after_abort =
+                case.earlier.as_ref().is_some_and(|earlier| earlier.text().contains("abort"));
+            let fails = is_after_abort && text.contains("barrier_in");
+            let fails = fails && (text.contains("get_maxes") || smaller_fails(pace));
+            shows(fails.then(failure))
+        });
+        let state = CampaignState::default();
+        let options = options(folder.path(), Some(1));
+        let summary = run(&target, &Always(case), &options, state, &AtomicBool::new(false), &());
+        let found: Vec<_> =
+            summary.found.iter().map(|f| (f.needs_earlier_job, f.repetitions_minimal)).collect();
+        assert_eq!(found, [(true, 5)]);
+    }
+
+    #[test]
     fn finding_may_need_the_same_job_twice() {
         let both: &[&str] = &["cmd=barrier_in", "cmd=abort"];
         let (found, folder) = run_with_memory_of_aborts(&[both, both]);
@@ -843,7 +876,7 @@ mod tests {
         let options = options(folder.path(), Some(30));
         // A debugger locates the crash the first ten times, but not after that.
         let looks = AtomicU64::new(0);
-        let target = Plays(|_: &Case, tracing| {
+        let target = Plays(|_: &Case, (_, tracing)| {
             let site = match tracing {
                 Tracing::Off => Some(CrashSite::Unknown { call: None, after: None }),
                 Tracing::On => match looks.fetch_add(1, Ordering::Relaxed) {

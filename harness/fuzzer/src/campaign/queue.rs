@@ -11,7 +11,7 @@ use crate::triage::confirm::ConfirmedFailure;
 pub(super) struct FailureOccurrence {
     pub(super) failure: Failure,
     pub(super) case: Case,
-    /// The case that the same worker had played before this one.
+    /// The case whose job ended last before this case was played.
     pub(super) previous_case: Option<Case>,
     /// The number of the case.
     pub(super) number: u64,

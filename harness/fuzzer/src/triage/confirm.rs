@@ -368,7 +368,10 @@ impl Examiner<'_> {
             }
             best.cases_played = played;
         }
-        if best.repetitions == 0 || best.repetitions < again && !self.may_continue() {
+        // A failure that needs an earlier job is stored only if it recurs reliably (see `without_idle_earlier`).
+        let is_less_reliable = best.repetitions < again;
+        if best.repetitions == 0 || is_less_reliable && (best.case.earlier.is_some() || !self.may_continue())
+        {
             best.restore(case, again);
         }
         // A stored scenario needs a regular start, and a wait for the effect of its last step.

@@ -149,7 +149,7 @@ fn spawn() -> Vec<Vec<u8>> {
 fn mapping() -> Vec<Vec<u8>> {
     let text = ProcessMapping::compress(&[0, 0, 1, 1, 2]).to_string();
     let mut words: Vec<Vec<u8>> = text.split_inclusive(',').map(|part| part.as_bytes().to_vec()).collect();
-    // Add MPICH's forms, which are parsed but never printed, and numbers at the limits.
+    // Add words of MPICH's form, which `to_string` never writes, and numbers at the limits.
     words.extend(
         ["[", "]x2", " ", "4294967295", "4294967296", "18446744073709551615"].map(|w| w.as_bytes().to_vec()),
     );

@@ -133,8 +133,8 @@ impl External {
     /// Counts transitions as coverage, and periodically prints the progress.
     fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
-            // One counter is for a request with its reaction and the number of waiting processes, another for a request with the exchange
-            // before it. With finer counters, every session would count as new.
+            // Each request has two counters: one for the request with its reaction and the number of waiting processes, and one for the
+            // request with the exchange before it. With finer counters, every session would count as new.
             let Transition { before, waiting, request, reaction } = transition;
             counters::seen(hash(&(waiting, request, reaction)));
             counters::seen(hash(&(before, request)));

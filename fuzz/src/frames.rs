@@ -165,7 +165,7 @@ fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
             assert_eq!(again.spawn(), Some(request), "printing changes the spawn request");
             assert_eq!(again.value("thrid"), message.value("thrid"));
         }
-        // These commands extend over several messages, whose fields differ from those in the table.
+        // These commands are sent in several messages, whose fields differ from those in the table.
         None if message.exchange().is_some_and(|row| matches!(row.request, "concat" | "spawn")) => {}
         None => {
             let fields = known_fields(message);
@@ -207,8 +207,8 @@ fn connection(limit: usize, stream: &[u8]) {
             bytewise.push(direction, &[*byte]);
             taken(&mut bytewise, &mut one_by_one);
         }
-        // A message in one direction can determine the framing of messages in the other direction, and thus release them. Within a
-        // direction, the order never changes.
+        // Some bytes can be decoded only after a message in the other direction has determined their framing. Only the order within each
+        // direction is therefore fixed.
         at_once.sort_by_key(|(to_server, _)| *to_server);
         one_by_one.sort_by_key(|(to_server, _)| *to_server);
         assert_eq!(at_once, one_by_one, "fragmentation changes the messages");

@@ -18,7 +18,7 @@ thread_local! {
 
 /// Checks that the judge limits its findings and its memory, and cites only requirements that exist.
 pub fn run(data: &[u8]) {
-    // Initialize the requirements before memory is measured.
+    // Load the requirements first, so that their memory is not counted.
     KNOWN_REQUIREMENTS.with(|known| _ = known.get_or_init(requirements));
     let before = memory::live();
     let mut monitor = Monitor::new();

@@ -67,7 +67,7 @@ fn value(value: &[u8], size: u32) {
             assert!(covered < u64::from(size));
         }
     }
-    // MPICH starts over after the last block, unless no block has a process.
+    // After the last block, MPICH starts over at the first, unless no block has a process.
     match mapping.expand_wrapping(size) {
         Ok(nodes) => {
             assert_eq!(nodes.len(), size as usize);
@@ -113,7 +113,7 @@ fn nodes(nodes: &[u32]) {
         Ok(nodes),
         "compressing the mapping changes its nodes"
     );
-    // MPICH's form lists adjacent repetitions of blocks once, with a repeat count.
+    // In MPICH's form, a repeated sequence of blocks is written once, with a repeat count.
     let short = mapping.mpich().to_string();
     match MappingForm::classify(short.as_bytes()) {
         MappingForm::Unknown => assert!(nodes.is_empty()),

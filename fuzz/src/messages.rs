@@ -148,7 +148,7 @@ fn check(
     fields: &[WrittenFields],
     in_order: bool,
 ) {
-    // According to the standard, `msg` extends over an unknown tuple that follows.
+    // According to the standard, an unknown tuple after `msg` belongs to the value of `msg`.
     let standard =
         Some(Decoded::new(direction, framing, text)).filter(|_| in_order || framing == Framing::Frames);
     let has_doubled = text.windows(2).any(|two| two == b";;");

@@ -96,7 +96,7 @@ impl Session {
         };
         session.observe(EventKind::Launched { command: vec![], ranks: size, nodes });
         session.start_group(0);
-        // All processes join now, unless the input leaves this to its steps.
+        // All processes join now, unless the steps in the input make them join later.
         if head & 0x80 == 0 {
             session.procs(0).for_each(|p| session.join(p, true));
         }
@@ -156,11 +156,11 @@ impl Session {
                 let rows = protocol::documented_exchanges(self.framing()).iter();
                 let rows: Vec<_> =
                     rows.filter(|row| !row.is_draft_only() && row.operation != "ring").collect();
-                // The first row is the init.
+                // The first row, `init`, is skipped.
                 self.request(p, rows[1 + usize::from(what) % (rows.len() - 1)], detail, how);
             }
         }
-        // The server has processed its input, so it will not answer the requests that are still waiting.
+        // The server has processed its input, so it will not answer the remaining requests.
         let silent = self.waiting.iter().filter(|(_, all)| !all.is_empty() && !all.contains(&"spawn"));
         for proc in silent.map(|(p, _)| self.observed(*p)).collect::<Vec<_>>() {
             self.observe(EventKind::NoResponse { proc, proof: SilenceProof::Idle });

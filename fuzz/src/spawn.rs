@@ -60,7 +60,7 @@ fn check_request(request: &SpawnRequest) {
         }
         assert_eq!(program.totspawns.max(1), request.programs.len() as u64);
     }
-    // The default limits apply here, because printed numbers may be a little longer than the parsed ones.
+    // The default limits apply here, because printed numbers may be slightly longer than the parsed ones.
     assert_eq!(collect(&print(request), false).as_ref(), Some(request), "printing changes the request");
 }
 

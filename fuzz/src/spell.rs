@@ -49,7 +49,7 @@ pub(crate) fn known_fields<'a>(message: &Decoded<'a>) -> Vec<(&'static str, Vec<
         (Direction::ToServer, Framing::Lines) => &[],
         (Direction::ToServer, Framing::Frames) => &["thrid"],
         (Direction::FromServer, Framing::Lines) => &["rc", "msg"],
-        // The outcome of every frame depends on the flag that reports a miss.
+        // In any frame, `found` or `flag` can report a miss and thus determine the outcome.
         (Direction::FromServer, Framing::Frames) => &["thrid", "rc", "errmsg", "found", "flag"],
     };
     let is_own = |key: &&str| !common.contains(key);

@@ -275,7 +275,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
         };
         let code = code.unwrap_or_default().split(" #").next().unwrap_or_default();
         for part in code.split(" && ").flat_map(|part| part.split(" | ")) {
-            // All other lines of a session are output.
+            // Text with unbalanced quotation marks is output and not a command.
             let Ok(words) = shell_words::split(part) else { continue };
             let command =
                 words.iter().position(|word| word == "pmi-conform").map(|at| words[at + 1..].to_vec());

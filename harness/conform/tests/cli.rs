@@ -510,7 +510,7 @@ fn writes_reports_in_several_formats() {
         first < again.out.find("  FAIL  wrong").unwrap() && last > ran.out.find("  FAIL  wrong").unwrap()
     );
 
-    // A report sent to standard output is the only thing written there.
+    // If a report is written to standard output, nothing else is written there.
     let ran = conform(folder.path(), &["--memory", "--report", "json", "."]);
     serde_json::from_str::<Value>(&ran.out).unwrap();
     assert!(ran.err.contains("1 failed"), "{}", ran.err);
@@ -809,7 +809,7 @@ fn strict_levels_decide_the_exit_code() {
         }
     }
     assert_eq!(here(&["--strict=most"]).status, 2);
-    // A red finding can be drafted.
+    // A red finding can be added to a draft.
     let draft = ["--server", "@strict", "-q", "-f", "=abort/alone", "--draft-deviations", "draft.toml"];
     conform(folder.path(), &draft);
     let draft = fs::read_to_string(folder.path().join("draft.toml")).unwrap();

@@ -56,7 +56,7 @@ fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
     names.retain(|name| {
-        // Files with rows are named `FILE[ROW]`, and products `FILE[ROW-OF-TABLE.ROW]`.
+        // A scenario from a file with rows is named `FILE[ROW]`, and a scenario from a product `FILE[ROW-OF-TABLE.ROW]`.
         let sample = name.rsplit_once('.').or_else(|| name.split_once('['));
         samples.insert(sample.map_or_else(|| name.clone(), |(sample, _)| sample.to_owned()))
     });
@@ -397,7 +397,7 @@ fn unneeded_process_manager_exits() {
     let program = folder.path().join("alone.py");
     let last = "    manager([str(os.getpid())])\n";
     assert!(ALONE.contains(last));
-    // The process is already served when it starts the second process manager, so the second process manager exits.
+    // When the process starts the second process manager, the first one already serves the process, so the second one exits.
     let waits = "    other, second, _ = manager([str(os.getpid())])\n    \
                  second.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\\n\")\n    \
                  other.wait()\n";

@@ -274,7 +274,7 @@ fn finds_memory_leak_of_a_server() {
             folder.path(),
             &["--server", &server, "--replay", "pmi-conform-fuzz/memory--faulty-manager"],
         );
-        // On a busy machine, every measurement may come before the server has allocated the memory.
+        // On a busy machine, all measurements may be made before the server has allocated the memory.
         assert_eq!(!text.ends_with("memory--faulty-manager: 0 of 5\n"), shows, "{text}");
         assert_eq!(status, i32::from(shows), "{text}");
     }
@@ -509,7 +509,7 @@ fn finds_nothing_in_the_reference_server() {
     assert!(count("jobs") > count("sessions") && count("processes") > count("jobs"), "{report}");
     assert_eq!(read("r.sarif")["runs"][0]["results"], serde_json::json!([]));
     let junit = fs::read_to_string(folder.path().join("r.xml")).unwrap();
-    // An unconfirmed finding is a skipped test case.
+    // An unconfirmed finding is reported as a skipped test case.
     let cases = 1 + junit.matches("<skipped").count();
     let tests = format!("tests=\"{cases}\"");
     assert!(junit.contains(&tests) && junit.contains("name=\"the campaign\""), "{junit}");

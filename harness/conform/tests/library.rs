@@ -194,7 +194,7 @@ impl Observer for JudgesAgain<'_> {
         let mut judge = LogJudge::new(header, self.suite, Strictness::Must);
         events.into_iter().for_each(|event| judge.event(&result.scenario, event));
         let mut again = judge.result(result, deviations);
-        // The log cuts long lines.
+        // The log truncates long lines.
         again.last_events.clone_from(&result.last_events);
         assert!(again == *result, "{}: {:?} {:?}", result.scenario, result.findings, again.findings);
     }
@@ -634,7 +634,7 @@ fn one_node_scenario_requires_ranks_on_one_node() {
 }
 
 fn assert_program_output(command: &mut Command, libraries: &Path) {
-    // Without the path of our own libraries, the loader would find the libraries of the system.
+    // Without the path of our own libraries, the loader would find the system's libraries.
     LazyLock::force(&OWN);
     let path = std::env::join_paths([folder().as_path(), libraries]).unwrap();
     let out = command.env("LD_LIBRARY_PATH", path).output().unwrap();

@@ -144,7 +144,7 @@ fn page_address_sets_the_filter() {
     assert!(items_of_passes.iter().any(|(_, shown)| *shown));
     let (dom, _) = opened(folder.path(), &page, "#text=no%20such%20words");
     assert!(items(&dom).iter().all(|(_, shown)| !shown), "{:?}", items(&dom));
-    // An address that names a finding shows the finding, regardless of the filter.
+    // A URL that names a finding shows the finding, regardless of the filter.
     let (dom, _) = opened(folder.path(), &page, "#finding:wrong-rfc13.get.value");
     assert!(dom.contains("id=\"finding:wrong-rfc13.get.value\""));
     assert!(items(&dom).iter().all(|(_, shown)| *shown));

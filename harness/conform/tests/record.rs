@@ -296,7 +296,8 @@ fn report_renders_a_recorded_log() {
 
 #[test]
 fn tap_does_not_change_the_program_environment() {
-    // Checks descriptors, signals, environment, arguments and directory; stdin goes to rank 0.
+    // The script prints its number of open sockets, its signals, environment, directory and arguments, and copies stdin, which goes to rank
+    // 0.
     let look = "ls -l /proc/self/fd | grep -c socket; grep Sig[BI] /proc/self/status; env | sort | grep -v ^_=; pwd; echo \
                 \"$0\" \"$@\"; cat";
     let folder = TempDir::new().unwrap();

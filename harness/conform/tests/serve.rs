@@ -151,7 +151,7 @@ fn sets_the_pmi_environment() {
 
 #[test]
 fn rank_inherits_only_its_own_connection() {
-    // Prints the numbers of all open sockets of a rank.
+    // The script prints the descriptor number of every open socket of a rank.
     let script = r#"for fd in /proc/$$/fd/*; do case $(readlink $fd) in socket:*) echo ${fd##*/} $PMI_FD;; esac; done"#;
     let (status, stdout, _) = shell("8", script);
     assert_eq!(status, 0);

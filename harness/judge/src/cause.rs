@@ -205,8 +205,8 @@ fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u
 /// scenarios about other subjects report as violations of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, bool, (String, Vec<u8>));
-    // For each group, the causes (indices into `all`) with their numbers of findings. The maps are sorted, so that reports on the same
-    // results are identical.
+    // Maps each group to its causes (indices into `all`), each with its number of findings. The maps are sorted, so that reports on the
+    // same results are identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
         for (result, JudgedFinding { finding, .. }) in &cause.findings {
@@ -252,7 +252,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         for judged in &result.findings {
             let (requirement, severity) = (judged.finding.requirement.as_str(), judged.severity);
             let deviation = judged.deviation.as_deref();
-            // A scenario that passed when it was played again is no failure, so its findings form a separate cause.
+            // A scenario that passed when it was played again is not a failure, so its findings form a separate cause.
             let is_flaky = result.verdict == Verdict::Flaky;
             let key = (requirement, severity, deviation, is_flaky, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {

@@ -478,8 +478,8 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
     };
     // Requests that were refused every time do not count, unless the client sent no other requests.
     let sent = client.requests.iter().filter(|(_, tally)| tally.successes > 0 || client.requests.len() == 1);
-    // A client that sends the job id in some requests omits it from others only because their environment lacks the id. These other
-    // requests are ignored.
+    // If a client sends the job id in some requests, it omits the id from others only because the process's environment lacks the id. These
+    // other requests are ignored.
     let sends_job_id = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !sends_job_id || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
@@ -643,7 +643,7 @@ mod tests {
         let answer = |client: &Observations| row(client, &hydra, "fullinit", Sender::Server);
         let judged = seen(&[(works, Some(0)), (without, Some(0)), (fails, Some(3))]);
         assert_eq!(answer(&judged), (MessageSupport::Incompatible, version.clone()));
-        // A recording of successful sessions only shows which fields were present.
+        // A recording of successful sessions shows only which fields were present.
         let recorded = seen(&[(works, Some(0)), (without, Some(0))]);
         assert_eq!(answer(&recorded), (MessageSupport::Unknown, version));
         // A client that accepts a response with fewer fields also accepts a response with more fields.

@@ -191,8 +191,8 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
         // In a single sentence, RFC 13 requires the client to close the connection and to abort.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
-        // After a wrong version, the two sides speak different versions. A hang is reported only for the first process,
-        // which may not be the one with the wrong version.
+        // After the choice of a wrong version, the server and the client use different versions. A hang is reported
+        // only for the first process, which may not be the one with the wrong version.
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
             let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;
             cause.party != PartyKind::Server && cause.max_severity.is_none() && is_own

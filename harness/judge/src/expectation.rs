@@ -303,7 +303,7 @@ impl Pattern {
             let why = message.error().map_or_else(|| MessageError::Empty.to_string(), ToString::to_string);
             return Err(Mismatch(why));
         }
-        // Clients ignore the value of a frame that reports a miss or a failure. Only `<any>` matches it.
+        // Clients ignore the value of a frame that reports a miss or a failure. Only `<any>` matches such a value.
         let missed = framing == Framing::Frames
             && matches!(message.outcome(), Some(ResponseOutcome::Miss | ResponseOutcome::Failure));
         let mut captures = Captures::new();

@@ -851,7 +851,7 @@ impl Judge {
             {
                 self.expectation_state = ExpectationState::Broken;
             }
-            // The monitor reports first, because it knows which request is unanswered.
+            // The monitor reports first, because it can identify the unanswered request.
             StepInput::Silence(proof, waited) if unanswered => {
                 self.hung = true;
                 self.report_silence(Some(p), cites, expected, proof, waited);

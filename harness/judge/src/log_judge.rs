@@ -104,7 +104,7 @@ fn play(
         deviations,
         strict,
     );
-    // The log contains the events of the failed attempt only, so the recorded verdict is kept.
+    // The log contains only the events of the failed attempt, so the recorded verdict is kept.
     if recorded.verdict == Verdict::Flaky && again.is_red(strict) {
         again.verdict = Verdict::Flaky;
     }

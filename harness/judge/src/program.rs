@@ -227,7 +227,7 @@ impl ProcessState {
     /// succeeds.
     fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary, is_requested: bool) {
         use Operation::{Abort, Appnum, Get, Init, Kvsname, Maxes, Universe};
-        // A client has defaults for limits and attributes, and versions have requirements of their own.
+        // A client has defaults for limits and attributes, and versions have separate requirements.
         let Some(operation) = self
             .last_operation
             .filter(|operation| !matches!(operation, Init | Maxes | Universe | Appnum | Abort))
@@ -758,7 +758,7 @@ impl ProgramState {
 /// Returns the finding about a client that has succeeded but closed its connection before it read the response to its finalize.
 pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     let expected = "the answer to finalize is read before the connection is closed";
-    // No description of PMI-2 requires that a client waits for this response.
+    // No description of PMI-2 requires a client to wait for this response.
     let (id, at_most) = framing.pick([(LOCK_STEP_RULE, None), (CLIENT_FINALIZES[1], Some(Severity::Note))]);
     Finding {
         max_severity: at_most,

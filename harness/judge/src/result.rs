@@ -147,7 +147,7 @@ pub fn scenario_result(
         Some(UnjudgedReason::Interrupted) => Verdict::Unjudged,
         // A launcher that crashes before it starts anything explains why the scenario was not judged.
         _ if is_crash => Verdict::Crashed,
-        // Findings from before the scenario called the missing function, or found the wrong placement, still count.
+        // Findings made before the scenario called the missing function, or detected the wrong placement, still count.
         Some(UnjudgedReason::NoSuchFunction(_) | UnjudgedReason::Misplaced(_)) if worst.is_some() => found,
         // A requirement that is broken before the scenario ends early may be the reason for the early end.
         Some(_) if worst == Some(Severity::Fail) => found,

@@ -412,7 +412,7 @@ impl UpstreamMonitor {
         if *remaining > 0 || same.len() > 1 {
             *remaining = (*remaining + same.len()).saturating_sub(1);
             for proc in same {
-                // The proxy has forwarded or will forward the request, but its number is unknown.
+                // The proxy has forwarded or will forward the request, but the number of the forwarded request is unknown.
                 self.client(proc).forwarded = Some(u64::MAX);
             }
             return;

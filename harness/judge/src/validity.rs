@@ -85,7 +85,7 @@ impl LibraryCalls {
     }
 
     fn is_invalid(&self, function: &str, arguments: &[CallArgument]) -> bool {
-        // NULL stands for omitted arguments of a spawn, and is a valid argument of PMI_Free_keyvals.
+        // NULL is valid for the omitted arguments of a spawn, and as the argument of PMI_Free_keyvals.
         let takes_null = !function.starts_with("PMI_")
             || function.starts_with("PMI_Spawn")
             || function == "PMI_Free_keyvals";

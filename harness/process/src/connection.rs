@@ -182,7 +182,7 @@ impl NonBlockingStream {
     }
 
     fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        // DONTWAIT is used instead of O_NONBLOCK, because setting O_NONBLOCK would take another system call.
+        // DONTWAIT is used instead of O_NONBLOCK, because setting O_NONBLOCK would require another system call.
         match send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Err(Errno::NOTSOCK) => rustix::io::write(&self.fd, bytes),
             sent => sent,
@@ -229,11 +229,11 @@ impl NonBlockingStream {
     /// Makes [`receive_or_peek`](Self::receive_or_peek) leave short messages in the kernel from now on. If the system cannot report where
     /// new bytes begin, messages are still taken at once.
     pub fn leave_short_messages(&mut self) {
-        // Only local sockets wake the sender when its message is taken.
+        // Only local sockets wake the sender when the receiver reads its message.
         if self.ends.is_some() {
             return;
         }
-        // Both ends have buffers of the same size, unless the other side has changed its own.
+        // Both ends have buffers of the same size, unless the other side has changed its buffer's size.
         let room = rustix::net::sockopt::socket_send_buffer_size(&self.fd).unwrap_or(0);
         let most = MAX_LEFT_MESSAGES.min(room / 4 / MESSAGE_COST);
         // Some sandboxes accept every option, but support only a few.

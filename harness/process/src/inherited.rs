@@ -27,7 +27,7 @@ struct ReservedDescriptors {
 impl ReservedDescriptors {
     fn open() -> io::Result<Self> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
-        // The numbers below 10 stay free for connections, because shells accept only single digits in redirections.
+        // Numbers below 10 stay free for connections, because shells accept only single digits in redirections.
         Ok(Self { null: fcntl_dupfd_cloexec(&null, 10)?, descriptors: Vec::new() })
     }
 

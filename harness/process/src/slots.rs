@@ -119,7 +119,7 @@ impl Slots {
             if taken.working < self.jobs && (fits || taken.idleness.is_idle()) {
                 break;
             }
-            // This wait is limited, because no event reports that the machine becomes idle or that the run must end.
+            // This wait has a timeout, because no event reports that the machine becomes idle or that the run must end.
             taken =
                 self.slot_freed.wait_timeout(taken, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -424,7 +424,7 @@ impl Carrier {
             }
             self.facts.report(pid, FactKind::Ended(exit));
             (tap.process.ended, tap.process.exit_reported) = (None, true);
-            // If another process, such as a child of the program, holds the connection, the connection stays open.
+            // If another process, such as a child of the program, holds the connection open, the connection is kept.
             if state == PumpState::Over {
                 tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
             }

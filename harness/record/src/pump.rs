@@ -190,7 +190,7 @@ impl Pump {
         let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
         let other = self.end(to.other());
         if unread && !other.is_ended {
-            // The process at this side no longer reads, so reading from the other side ends. Bytes from this side can still be carried.
+            // The process on this side no longer reads, so reading from the other side ends. Bytes from this side can still be carried.
             other.is_ended = true;
             let _ = shutdown(&other.connection, Shutdown::Read);
         }
@@ -437,7 +437,7 @@ mod tests {
             pump.program.write_all(request).unwrap();
             assert_eq!(pump.receive(), request);
         }
-        // Simulates the death of the pump's process.
+        // Simulate the death of the pump's process.
         let (client, server) = &pump.ends;
         let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
         pump.reactor = Reactor::new().unwrap();

@@ -134,7 +134,7 @@ impl Rewriter {
         while !piece.is_empty() {
             let passing = match self.frame {
                 FrameState::Held => {
-                    // Takes only the needed bytes, because any others may belong to the next frame.
+                    // Take only the needed bytes, because the bytes after them may belong to the next frame.
                     let wanted = self.missing_bytes().min(piece.len());
                     self.held.extend_from_slice(&piece[..wanted]);
                     piece = &piece[wanted..];
@@ -272,7 +272,7 @@ fn rewrite_frame(
         out.extend_from_slice(path.as_deref().unwrap_or(tuple.value));
         out.push(b';');
     }
-    // The spaces go on the same side of the length as in the client's header.
+    // The padding is on the same side of the length as in the client's header.
     let mut length = frame_header(out.len())?;
     if header[0] != b' ' {
         let blanks = length.iter().take_while(|b| **b == b' ').count();

@@ -210,11 +210,11 @@ impl RunningSession {
             let other = self.carrier.carry(CHECK_INTERVAL);
             let after = self.carrier.reported_facts().len();
             let quiet = after == before;
-            // The ancestors of a new process are watched at once, because a short job may be over at the next check.
+            // A new process is reported at once, so that its ancestors are watched even if the job is short.
             if after >= BATCH_SIZE || self.carrier.reported_facts().started(before).next().is_some() {
                 self.report_carried();
             }
-            // The checks below take as long as forwarding a message, so they are not made after each message.
+            // The checks below take as long as forwarding a message, so they are not performed after each message.
             if !other && !quiet && last_check.elapsed() < CHECK_INTERVAL {
                 continue;
             }

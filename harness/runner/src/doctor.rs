@@ -164,7 +164,7 @@ fn probe(
     );
     match prober.play(&text) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
-            // Even if the connection is not offered, the processes have reported their environment.
+            // Even if no connection is offered, the processes have reported their environment.
             Some(UnjudgedReason::NotOffered(_)) | None => Ok(outcome),
             Some(why) => Err(ProbeError::Unjudged { why: why.clone(), printed: printed(&outcome.events) }),
         },

@@ -461,7 +461,7 @@ fn try_variations(
         let RehearsedScenario { scenario, length, .. } = rehearsed[number];
         let is_bytewise =
             |at: &usize| matches!(cases[*at].variation.effect, Effect::Writes(_, ResponseWrites::Bytewise));
-        // Bytewise writes are slow in long scenarios, and if another variation lengthens the responses.
+        // Bytewise writes are slow in long scenarios and when another variation lengthens the responses.
         let is_short = length <= MAX_SHORT_SCENARIO;
         let is_played = |at: &usize| cases[*at].applies[number] && (all || is_short || !is_bytewise(at));
         let (alone, together): (Vec<usize>, Vec<usize>) =

@@ -293,8 +293,8 @@ pub(crate) fn probe_operation(
     let framing = if is_line { Framing::Lines } else { dialect.framing() };
     let row = protocol::exchanges(framing).find(|row| row.operation == operation)?;
     let request = format!("{}={}", row.command_key(), row.request).into_bytes();
-    // If the probe has no result, the scenarios report the failure themselves. But a late process, or a launcher that fails occasionally,
-    // must not make an optional operation required. So a failed probe is repeated once, and the second result counts.
+    // If the probe has no result, the scenarios report the failure themselves. However, a late process, or a launcher that fails
+    // occasionally, must not make an optional operation required. A failed probe is therefore repeated once, and the second result counts.
     let ask = || prober.outcome(text);
     let came_to_something =
         |outcome: &ScenarioOutcome| outcome.crashed.is_none() && outcome.unjudged.is_none() && !outcome.hung;

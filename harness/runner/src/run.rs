@@ -135,7 +135,7 @@ impl EventBatcher<'_> {
         self.bytes = 0;
         let events = std::mem::take(&mut self.events);
         if !events.is_empty() {
-            // The receiver is only dropped when the run has ended.
+            // The receiver is dropped only after the run has ended.
             let _ = self.sender.send(WorkerReport::Events(self.index, events));
         }
     }
@@ -340,7 +340,7 @@ pub fn run(
                         result
                     }
                     WorkerReport::Skipped(index, skipped) => {
-                        // Counts failed launches, but not scenarios that do not apply.
+                        // Count failed launches, but not scenarios that do not apply.
                         let excused = operations.exclusion(suite, &selected[index], iut).is_some();
                         unresponsive[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged && !excused);
                         skip(&selected[index], skipped.0, skipped.1, options)

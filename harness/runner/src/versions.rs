@@ -408,7 +408,7 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
         for arrival in arrivals.filter(|arrival| arrival.direction == Direction::ToServer) {
             all.push(match arrival.message {
                 Ok((framing, text)) => (framing, text.into_owned()),
-                // Describes a message that does not use the negotiated framing.
+                // Describe a message that does not use the negotiated framing.
                 Err(FramingError::FrameForLine) => (Framing::Frames, b"a frame of PMI-2".to_vec()),
                 Err(FramingError::LineForFrame) => (Framing::Lines, b"a line".to_vec()),
                 Err(_) => break,
@@ -457,7 +457,7 @@ fn after_answer(events: &[Event]) -> String {
         None => "waits".to_owned(),
     };
     match next_request.as_deref() {
-        // The reference server kills the process after an abort, so the end of the process says nothing.
+        // The reference server kills the process after an abort, so the end of the process shows nothing about the program.
         Some("abort") => "aborts".to_owned(),
         Some(next_request) => format!("goes on ({next_request}), {end}"),
         None => end,

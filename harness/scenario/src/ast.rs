@@ -35,7 +35,7 @@ impl SourceFile {
     pub fn column_of(&self, offset: usize) -> usize {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = before.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
-        // Counts only the first byte of each UTF-8 character.
+        // Count only the first byte of each UTF-8 character.
         1 + before[line..].iter().filter(|b| **b & 0xc0 != 0x80).count()
     }
 }

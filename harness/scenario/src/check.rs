@@ -467,7 +467,7 @@ impl Checker<'_> {
         if located.iter().map(|l| &l.piece).eq(&template.pieces) {
             return located;
         }
-        // The line named an operation, and the template is the message of that operation. The pieces have no positions
+        // The line names an operation, and the template is the message of that operation. The pieces have no positions
         // in the file.
         template.pieces.iter().map(|piece| Located { piece: piece.clone(), span: template.span }).collect()
     }

@@ -154,7 +154,7 @@ impl Template {
             // The parser ignores spaces at both ends of a line.
             let edge = at + 1 == bytes.len() || (at == 0 && self.pieces.is_empty());
             let plain = byte.is_ascii_graphic() || (byte == b' ' && !edge);
-            // A letter after a capture would become a part of its type.
+            // A letter after a capture would become part of its type.
             let captured = at == 0 && matches!(self.pieces.last(), Some(Piece::Capture(..)));
             let quoted = !plain || matches!(byte, b'$' | b'<') || captured || also(at, byte);
             match self.pieces.last_mut() {

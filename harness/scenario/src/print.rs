@@ -490,7 +490,7 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
     for (index, (piece, text)) in pieces.iter().zip(&written).enumerate() {
         let next = written[index + 1..].iter().find(|text| !text.is_empty()).map_or("", String::as_str);
         match piece {
-            // Braces are necessary if the next character would become a part of the name or begin a type.
+            // Braces are necessary if the next character would become part of the name or begin a type.
             Piece::Var(name)
                 if next.starts_with(expr::is_name_char)
                     || next
@@ -525,7 +525,7 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
         out.replace_range(out.len() - 1.., "<sp>");
     }
     match place {
-        // An empty message needs a form, and a message that begins with `#` would be a comment.
+        // An empty message is written as `<empty>`, and a message that begins with `#` would be a comment.
         QuotingContext::Line | QuotingContext::ContinuationLine if out.is_empty() => "<empty>".into(),
         QuotingContext::ContinuationLine if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
         QuotingContext::Let | QuotingContext::Argument => out.replace(" #", " <0x23>"),

@@ -335,7 +335,7 @@ mod tests {
             );
         }
         // In the catalogue, the ids of these requirements end in `.errors`. The requirement on PMI_Finalize has no such suffix, because it
-        // is also about the effect.
+        // also covers the effect.
         for requirement in suite.catalogue.iter() {
             assert_eq!(
                 is_about_failures(&requirement.id),

@@ -276,7 +276,7 @@ impl Scanner<'_> {
         if !quoted
             && let Some(Located { piece: Piece::Literal { bytes: last, quoted: false }, span }) =
                 self.pieces.last_mut()
-            // Joins only adjacent literals. A gap, where a mistake was skipped, would shift the positions after it.
+            // Join only adjacent literals. A gap, where a mistake was skipped, would shift the positions after it.
             && span.end == self.base + start
         {
             last.extend_from_slice(bytes);

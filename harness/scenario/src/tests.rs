@@ -532,7 +532,7 @@ fn parser_limits_depth_and_size() {
 
 #[test]
 fn parser_never_panics() {
-    // Takes lines that use most of the language, tries every prefix of them, and replaces characters at every position.
+    // Take lines that use most of the language, try every prefix of each line, and replace characters at every position.
     let blocks: String = guide().into_iter().map(|(_, block)| block).collect();
     let lines: BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
     let judge = |text: &str| match parsed("t", text) {
@@ -555,7 +555,7 @@ fn parser_never_panics() {
             }
         }
     }
-    // Combines lines of different kinds with wrong indentation.
+    // Combine lines of different kinds with wrong indentation.
     let all: Vec<&str> = blocks.lines().collect();
     for (step, indent) in [(7, ""), (11, "   "), (13, " ")] {
         for start in 0..all.len() {
@@ -610,7 +610,7 @@ fn partly_loaded_suite_equals_filtered_suite() {
         assert_eq!(names(&part(&|tests, _| tests == kind)), of_kind);
     }
     let all = names(&whole);
-    // Takes every seventh scenario, so only some rows of a table are selected.
+    // Take every seventh scenario, so that only some rows of a table are selected.
     let some: BTreeSet<&str> = all.iter().step_by(7).map(String::as_str).collect();
     let in_order: Vec<&String> = all.iter().filter(|name| some.contains(name.as_str())).collect();
     assert_eq!(names(&part(&|_, name| some.contains(name))).iter().collect::<Vec<_>>(), in_order);

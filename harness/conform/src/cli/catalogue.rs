@@ -366,7 +366,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
                 (false, false) => "cited",
             }
         };
-        // A requirement that binds both sides needs a fault on each side.
+        // A requirement that binds both the server and the client needs a fault in each of them.
         let fails = killed.contains(r.id.as_str());
         let client_fails = r.binds.contains(&BoundParty::Client) && killed_clients.contains(r.id.as_str());
         sum[4] += usize::from(fails || client_fails);

@@ -90,7 +90,7 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
         server.set_command_nodes(nodes).context("--server-nodes")?;
     }
     claim(&mut server, &args.lacks, false)?;
-    // The profile contains the command as the user gave it, without the words that we add for `PMI_PORT`.
+    // The profile contains the command as the user gave it, without the words that are added for `PMI_PORT`.
     let mut plain = server.clone();
     set_connection_method(&mut server, args.connection)?;
     server.check_commands().context("--server")?;

@@ -70,7 +70,7 @@ fn commands(command: &Command) -> Vec<Command> {
 
 fn accepts(command: &Command, option: &str, value: &str) -> bool {
     let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(option)) else { return false };
-    // The word after a flag, or after an option with an optional value, belongs to the message and is not a value.
+    // The word after a flag, or after an option with an optional value, is part of the message and not a value.
     let has_value = arg.get_action().takes_values() && !arg.is_require_equals_set() && !value.is_empty();
     let mut words = vec!["pmi-conform".to_owned(), format!("--{option}")];
     words.extend(has_value.then(|| value.to_owned()));
@@ -94,7 +94,7 @@ fn command_line_accepts_suggested_options() {
     let commands = commands(&root);
     for hint in hints.iter().filter(|hint| !FOREIGN_OPTIONS.contains(&hint.option.as_str())) {
         for value in values(hint) {
-            // Most messages come from the command without a subcommand. If it has the option, it must accept the value.
+            // Most messages come from the command without a subcommand. If that command has the option, it must accept the value.
             let of_root = root.get_arguments().any(|arg| arg.get_long() == Some(&*hint.option));
             let commands_to_try = if of_root { std::slice::from_ref(&root) } else { &commands[..] };
             let taken = commands_to_try.iter().any(|command| accepts(command, &hint.option, &value));

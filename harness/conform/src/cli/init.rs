@@ -104,7 +104,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     options.extend(args.filter.iter().map(|pattern| format!("--filter={pattern}")));
     let mut written = vec![write_new(PROFILE, &profile)?, write_new(DEVIATIONS, &known)?];
     for (file, template) in ci {
-        // GitHub's action takes one option per line, and GitLab's template takes all options in one variable.
+        // GitHub's action expects one option per line, and GitLab's template expects all options in one variable.
         let separator = if file.starts_with(".github") { "\n            " } else { " " };
         let text = template
             .replace("{version}", env!("CARGO_PKG_VERSION"))

@@ -161,7 +161,7 @@ impl Observer for InputCoverage {
         let session = self.sessions.entry(scenario.to_owned()).or_default();
         for arrival in session.connections.read(event) {
             let Ok(message) = arrival.decode() else { continue };
-            // The line that offers PMI-2 is a request of PMI-1.
+            // The line that offers PMI-2 is a PMI-1 request.
             if scenario.starts_with("pmi2/") && message.framing == Framing::Lines {
                 continue;
             }

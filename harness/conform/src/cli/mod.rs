@@ -172,7 +172,7 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
     match end {
         upstream::JobEnd::Status(status) => Ok(u8::try_from(status).unwrap_or(255)),
         upstream::JobEnd::Signal(signal) => {
-            // The signal is raised twice, because Rust's handler for stack overflows may catch the first one and then
+            // Raise the signal twice, because Rust's handler for stack overflows may catch the first one and then
             // uninstall itself.
             for _ in 0..2 {
                 let _ = signal_hook::low_level::raise(signal);

@@ -49,7 +49,7 @@ pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> an
     render(run, format, &mut text)?;
     match path {
         Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string()),
-        // The bytes of a capture are not text.
+        // A capture is binary, not text.
         None if format == Format::Pcapng => Ok(io::stdout().write_all(&text)?),
         None => print(&String::from_utf8_lossy(&text)),
     }

@@ -213,7 +213,7 @@ mod tests {
         };
         assert_eq!(of(vec![crash.clone()]), "failed (crashed)");
         assert_eq!(of(vec![crash, must.clone()]), "failed (crashed, and breaks a MUST requirement)");
-        // Two findings about the same requirement.
+        // Two findings about the same requirement count as one broken requirement.
         assert_eq!(of(vec![must.clone(), must]), "failed (breaks a MUST requirement)");
         assert_eq!(of(Vec::new()), "no findings");
     }

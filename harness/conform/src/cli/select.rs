@@ -146,7 +146,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
     let is_played = |s: &&Arc<Scenario>| s.tests == kind && dialects.contains(&s.dialect);
     let playable: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(is_played).collect();
     let filters = Filter::all(&args.filter);
-    // Only a part of the suite was read, but suggestions must consider all of it.
+    // Only part of the suite was read, but suggestions must consider all of it.
     let whole = || {
         if args.paths.is_empty() {
             pmi_runner::suite::embedded().map_err(scenario_errors)

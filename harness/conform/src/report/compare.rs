@@ -101,8 +101,8 @@ impl<'a> ScenarioFindings<'a> {
         let (played, found) = result.found();
         let mut this =
             Self { played, times: BTreeMap::new(), broken: BTreeSet::new(), timed: BTreeSet::new() };
-        // If one finding depends on timing, the others do too. For example, the moment of a crash determines the other
-        // findings.
+        // If one finding of a scenario depends on timing, the others do too. For example, the moment of a crash
+        // determines the other findings.
         let is_timed = |(judged, _): &(&JudgedFinding, u32)| {
             judged.finding.depends_on_timing() || follows_a_race(&judged.finding, &result.last_events)
         };

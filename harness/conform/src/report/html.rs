@@ -318,7 +318,7 @@ fn negotiated_versions(results: &[ScenarioResult]) -> String {
     for version in results.iter().flat_map(|result| &result.negotiated) {
         *numbers.entry(version).or_default() += 1;
     }
-    // The report shows only the most frequent versions, because scenarios with unusual offers report the responses themselves.
+    // The report shows only the most frequent versions, because the scenarios that make unusual offers report the responses to them.
     let mut all: Vec<(&str, usize)> = numbers.into_iter().collect();
     all.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
     let versions = all

@@ -347,7 +347,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
         matrix.version
     );
     for table in &matrix.tables {
-        // Most runs do not repeat scenarios, so nothing can be flaky and the column is left out.
+        // Most runs do not repeat scenarios, so nothing can be flaky, and the column is omitted.
         let occurs = |kind: &Status| {
             *kind != Status::Flaky || table.runs.iter().any(|run| run.requirements.contains_key(kind))
         };
@@ -578,7 +578,7 @@ mod tests {
             assert!(index.contains(words), "{words}");
         }
         assert!(!index.contains("issue 12 <script>") && !index.contains("<b>1.0"));
-        // A red cell has a word and a link to the findings.
+        // A red cell contains a word and a link to the findings.
         let id = "runs&#x2f;one-b-1.0-pmi-1.1.html#requirement:rfc13.get.value";
         assert!(index.contains(id), "{index}");
         assert!(read("runs/one-b-1.0-pmi-1.1.html").contains("id=\"requirement:rfc13.get.value\""));

@@ -54,7 +54,7 @@ impl MeasureRow {
     /// Formats the growth of the quantity as a power of the number of ranks.
     fn grows(self, measured: &[Measurement]) -> String {
         let points: Vec<_> = measured.iter().filter_map(|here| Some((here.ranks, self.of(here)?))).collect();
-        // Prevents "-0.0".
+        // Prevent "-0.0".
         let power = growth(&points).map(|power| if power.abs() < 0.05 { 0.0 } else { power });
         power.map_or_else(|| "-".to_owned(), |power| format!("n^{power:.1}"))
     }
@@ -387,7 +387,7 @@ fn plot(row: MeasureRow, managers: &[(&str, &[Measurement])]) -> Plot {
         }
     };
     let decades = (least.log10().round() as i32)..=(most.log10().round() as i32);
-    // Omits labels that would overlap.
+    // Omit labels that would overlap.
     let step = ranks.len().div_ceil(8).max(1);
     Plot {
         name: row.name(),

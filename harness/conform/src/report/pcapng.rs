@@ -79,7 +79,7 @@ impl Capture<'_> {
             };
             let stream = self.stream(&mut streams, proc, scenario, time)?;
             self.send(stream, direction, bytes, flags, time)?;
-            // Wireshark reports bytes that the log omits as a lost segment.
+            // The sequence number skips the bytes that the log omits, so Wireshark reports a lost segment.
             stream.next[side(direction)] += event.cut as u32;
         }
         Ok(())

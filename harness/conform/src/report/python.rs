@@ -73,7 +73,7 @@ pub(super) fn script(
 /// Returns an error if the folder cannot be written.
 pub(crate) fn write_reproducers(run: &Run, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    // Delete the scripts from an earlier run: their findings may no longer occur.
+    // Delete the scripts from an earlier run, because their findings may no longer occur.
     let earlier = fs::read_to_string(folder.join(INDEX)).unwrap_or_default();
     let names = earlier.lines().filter_map(|line| line.split("  ").next());
     for name in names.filter(|name| Path::new(name).file_name().is_some_and(|file| file == *name)) {

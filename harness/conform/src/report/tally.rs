@@ -113,7 +113,7 @@ pub(super) fn format_counts(counts: &[(usize, &str)]) -> String {
 /// Counts the scenarios by verdict, in the wording and order of the summary. Rare verdicts are omitted if their count is 0.
 pub(super) fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<(usize, &'static str)> {
     let all = result::counts(results);
-    // Counts warnings and notes that are red because of the strictness.
+    // Count the warnings and notes that are red because of the strictness.
     let strictly =
         |of: Verdict| results.iter().filter(|r| r.verdict == of && verdict(r, strict) != of).count();
     let (should, de_facto) = (strictly(Verdict::Warn), strictly(Verdict::Note));

@@ -741,7 +741,7 @@ fn request_that_explains_a_finding_is_not_cut() {
         let text = rendered(&run, format);
         assert!(text.contains(request.trim_end()), "{format:?}: {text}");
         assert!(text.contains("90 other events left out"), "{format:?}: {text}");
-        // A message that explains no finding is cut.
+        // A message that explains no finding is shortened.
         assert!(text.contains("... (400 bytes)"), "{format:?}: {text}");
     }
 }

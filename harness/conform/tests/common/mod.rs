@@ -28,7 +28,7 @@ pub(crate) fn conform(folder: &Path, args: &[&str]) -> Ran {
     let output = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
         .args(args)
         .current_dir(folder)
-        // Settings of the developer must not affect the tests.
+        // The developer's settings must not affect the tests.
         .env_remove("PMI_CONFORM_SERVER")
         .env_remove("PMI_CONFORM_TIMEOUT")
         .env("NO_COLOR", "1")

@@ -11,10 +11,10 @@ impl Editable for ClientSession {
             fill(&text, circumstances)
         };
         match words {
-            // The process of the step also writes this line, before its request or after the response.
+            // The step's process also writes this line, before the step's request or after its response.
             ["before", place, line] => self.insert_at(self.place(place)?, 0, false, &text(line)),
             ["after", place, line] => self.insert_at(self.place(place)?, 1, false, &text(line)),
-            // The process writes this line without waiting for the response to the step.
+            // The step's process writes this line without waiting for the response to the step's request.
             ["meanwhile", place, line] => self.insert_at(self.place(place)?, 1, true, &text(line)),
             ["rank-1-before", place, line] => {
                 let at = self.place(place)?;
@@ -48,7 +48,7 @@ impl Editable for ClientSession {
                     self.steps.insert(at, SessionStep { group: 1, rank: 1, ..step });
                 }
             }
-            // These messages replace the request, in one write.
+            // These messages replace the request, and are sent in a single write.
             ["instead", place, messages @ ..] => {
                 let at = self.place(place)?;
                 let messages: Vec<String> = messages.iter().map(|message| text(message)).collect();

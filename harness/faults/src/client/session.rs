@@ -115,7 +115,7 @@ const GROUPS: [(u32, &str, &str, bool); 24] = [
     (0, "barrier", "cmd=barrier_in group=0,1:42\n", false),
     (1, "barrier", "cmd=barrier_in group=0,1:42\n", false),
     (0, "get", "cmd=get kvsname={kvs} key=card-1\n", false),
-    // Three barriers at once, and requests in the meantime.
+    // Three overlapping barriers, with other requests between them.
     (0, "barrier", "cmd=barrier_in group=0,1:1\n", false),
     (0, "barrier", "cmd=barrier_in group=WORLD:2\n", true),
     (0, "barrier", "cmd=barrier_in\n", true),

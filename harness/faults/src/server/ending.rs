@@ -22,8 +22,8 @@ impl Server {
     pub(super) fn close(&mut self, from: Proc) {
         let joined = self.server.process(from).phase == ProcessPhase::Joined;
         match self.server.close(from) {
-            // The barrier counts a process that left without finalize as entered, so the end of its connection is not a
-            // protocol error.
+            // The barrier counts a process that left without finalize as having entered, so the end of its connection
+            // is not a protocol error.
             Err(_) if joined && self.barrier_effect(from) == Some(BarrierEffect::LeaverCounts) => {
                 if self.server.groups[from.group as usize].entered_count > 0 {
                     self.release(from.group);

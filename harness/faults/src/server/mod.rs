@@ -244,7 +244,7 @@ impl Server {
         pick: impl Fn(&Effect) -> Option<Edit>,
         target: &mut T,
     ) {
-        // A server without effects does not need the circumstances. To determine them, every process of the group must be examined.
+        // A server without effects does not need the circumstances, which can be determined only by examining every process of the group.
         if self.state.is_none() {
             return;
         }

@@ -100,7 +100,7 @@ impl EffectState {
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let (rehearsed, within_job) = (behaviour.is_rehearsed(), behaviour.is_within_job());
         let active = |(number, (effect, when, dialects)): (usize, (Effect, Occasion, Dialects))| {
-            // The last of several effects determines a setting.
+            // If several effects change the same setting, only the last one counts.
             let is_same =
                 |(later, ..): (Effect, Occasion, Dialects)| discriminant(&later) == discriminant(&effect);
             let shown =

@@ -60,7 +60,7 @@ impl Frontier {
                 (known.case, known.weight) = (this(), weight);
             }
             if weight <= known.tried_weight / 2 {
-                // The edge gets additional turns again, because most mutations of the larger case changed parts that were unrelated to the
+                // The edge regains its additional turns, because most mutations of the larger case changed parts that were unrelated to the
                 // edge.
                 (known.turns, known.tried_weight) = (turns, weight);
             }

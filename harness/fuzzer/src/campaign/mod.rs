@@ -249,7 +249,7 @@ pub fn run(
 ) -> CampaignSummary {
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
-    // Most players just wait, for a silence or for the end of a job. The target therefore chooses a number of players that is large enough
+    // Most players only wait for a silence or for the end of a job. The target therefore chooses a number of players that is large enough
     // to keep all `workers` busy.
     let players = target.plays_at_once(options.workers).max(1);
     // Examiners are additional threads, because an examiner mostly waits.

@@ -125,7 +125,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
                 parts.swap(at, to);
             }
             88..94 => {
-                // Insert a message of another session, but not its first message, which begins the conversation.
+                // Insert a message from another session, but not its first message, which begins the conversation.
                 let mut drawn = other(u)?;
                 if drawn.len() > 1 {
                     let one = u.int_in_range(1..=drawn.len() - 1)?;

@@ -48,14 +48,14 @@ pub(super) fn with_bad_length(
     let mut frames = whole;
     frames[at] = match u.int_in_range(0..=6)? {
         0 => with_header(pick(u, &values().headers)?, &body),
-        // The length is off by one, off by a few bytes, half or double.
+        // The length is off by one or by a few bytes, halved, or doubled.
         1 => with_header(&header(length.saturating_sub(1)), &body),
         2 => with_header(&header(length + u.int_in_range(1..=9)?), &body),
         3 => with_header(
             &header(pick(u, &[length / 2, length * 2, length.saturating_sub(5), length + 1024])?),
             &body,
         ),
-        // Lengths that are aligned to the left or padded with zeros are valid, and some implementations send them.
+        // Left-aligned and zero-padded lengths are valid, and some implementations send them.
         4 => match u.arbitrary()? {
             true => with_header(format!("{length:<6}").as_bytes(), &body),
             false => with_header(format!("{length:06}").as_bytes(), &body),

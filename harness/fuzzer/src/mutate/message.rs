@@ -149,7 +149,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
     let i = u.choose_index(fields.len())?;
     let long = any_length(u)?;
     if u.ratio(1, 6)? {
-        // Prepends letters to the value instead of replacing it.
+        // Prepend letters to the value instead of replacing it.
         fields[i].value.pieces.insert(0, long);
     } else {
         fields[i].value = template(vec![long]);
@@ -214,7 +214,7 @@ fn thread(fields: &mut FieldList, u: &mut Unstructured<'_>) -> Result<()> {
             return Ok(());
         }
     }
-    // Most servers write the thread number after the command.
+    // Most servers write the thread number directly after the command.
     let at = if u.arbitrary()? { 1.min(fields.len()) } else { u.int_in_range(0..=fields.len())? };
     fields.insert(at, field("thrid", pick(u, &values().threads)?));
     Ok(())

@@ -169,7 +169,7 @@ mod tests {
         assert!(!reached.is_steady(&once, &often));
         assert_eq!(reached.add(&edges(&[(3, 100)])), NewCoverage::None);
         assert_eq!(reached.add(&edges(&[(4, 100)])), NewCoverage::Times);
-        // If an edge occurs in only some runs, its count is ignored.
+        // The runs also disagree if only one of them covers an edge.
         assert!(!reached.is_steady(&once, &edges(&[(3, 1)])));
     }
 

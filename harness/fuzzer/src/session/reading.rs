@@ -198,7 +198,7 @@ mod tests {
                 let mut reader = MessageReader::new(framing);
                 let mut all: Vec<WireMessage> =
                     text.chunks(size).flat_map(|chunk| reader.push(chunk)).collect();
-                // After an invalid header, nothing can be read.
+                // After an invalid header, each chunk yields the same error.
                 all.dedup();
                 assert_eq!(all, expected, "{size}");
                 assert!(!reader.is_partial());

@@ -374,7 +374,7 @@ impl Examiner<'_> {
         {
             best.restore(case, again);
         }
-        // A stored scenario needs a regular start, and a wait for the effect of its last step.
+        // A stored scenario needs a regular start and a wait for the effect of its last step.
         for fitted in [Case::with_regular_start, Case::joined, Case::with_final_wait] {
             if self.schedule.is_late() {
                 break;

@@ -130,7 +130,7 @@ fn draw(u: &mut Unstructured<'_>) -> Result<(History, u32)> {
     let mut operations = Vec::new();
     for _ in 0..u.int_in_range(2..=6)? {
         let rank = u.int_in_range(0..=ranks - 1)?;
-        // Different processes never have equal times, because each event has its own number.
+        // The times of different processes are never equal, as in a log, where each event has a unique number.
         let start: u64 = clock[rank as usize] + u.int_in_range(1..=4)?;
         let end = start + u.int_in_range(1..=6)?;
         clock[rank as usize] = end;
@@ -171,7 +171,7 @@ fn checker_agrees_with_all_orders_of_small_histories() {
         let found = check(&history);
         let expected = is_explained(&history, ranks);
         assert_eq!(found.is_empty(), expected, "{seed}: {history:#?} {found:#?}");
-        // The operations of a contradiction have no explanation even without the other operations.
+        // Even without the other operations, the operations of a contradiction have no explanation.
         for contradiction in found {
             let part: Vec<_> =
                 contradiction.operations.iter().map(|at| history.operations[*at].clone()).collect();

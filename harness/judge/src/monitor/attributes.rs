@@ -32,7 +32,7 @@ impl Monitor {
             self.rank(p).limits = Some(limits);
         }
         match op {
-            // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may not know the number.
+            // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the number may be unknown to the server.
             Operation::Universe | Operation::Appnum if !ok => return,
             // The draft lets a server refuse any spawn. It does not specify whether a server returns values of another job.
             Operation::Spawn | Operation::Get => return,
@@ -93,7 +93,7 @@ impl Monitor {
         };
         let is_shared = is_of_others(name);
         if first != name && is_of_others(&first) {
-            // The group's first name belongs to another group, which has already been reported.
+            // The group's first name belongs to another group. This has already been reported.
             self.group(p.group).names[index] = Some(name.to_vec());
         } else if first != name {
             let (key, whole) = message.framing.pick([("kvsname", "group"), ("jobid", "job")]);

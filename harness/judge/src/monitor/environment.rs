@@ -93,7 +93,7 @@ impl Monitor {
         };
         let number = |name: &str| env(name).and_then(|v| v.parse::<u32>().ok());
         if let Some(singinit) = &self.rank(p).singinit {
-            // The environment of this process was set before it had a process manager.
+            // The environment of this process was set before the process had a process manager.
             if let (SingletonState::Done(_), Some(why)) = (singinit, bad_fd) {
                 let expected =
                     "three more connections, for standard input, output and error, because of stdio=yes";
@@ -105,7 +105,7 @@ impl Monitor {
         // A process may have a connection even if its environment contains none of the variables.
         self.wire_offered = Some(self.wire_offered.unwrap_or_default() || bad_fd.is_none() || has_variable);
         if bad_fd.is_none() && !has_variable {
-            // Nothing was offered to this process, so it has to request a process manager itself.
+            // This process was offered no connection, so it must request a process manager itself.
             return;
         }
         if env("PMI_FD").is_none()

@@ -75,7 +75,7 @@ fn frame_request_rule(error: &DecodeError) -> &'static str {
 /// Returns the requirement that a malformed spawn request breaks.
 pub(super) fn spawn_rule(fault: &SpawnErrorKind) -> &'static str {
     match fault {
-        // If the request has already begun, a line outside of a block lies between two blocks.
+        // If the request has already begun, a line outside a block lies between two blocks.
         SpawnErrorKind::Interspersed | SpawnErrorKind::OutsideBlock => ids::RFC13_SPAWN_NOT_INTERSPERSED,
         SpawnErrorKind::BadByte { .. } => ids::RFC13_ABNF_STRING,
         SpawnErrorKind::Malformed => ids::RFC13_WIRE_TUPLES,
@@ -278,7 +278,7 @@ impl Monitor {
             return;
         }
         let pending = self.rank(p).pending.pop_front();
-        // A client that can read the response may take it as a success.
+        // A client that can read the response may treat it as a success.
         self.rank(p).fullinit_accepted |=
             pending.as_ref().is_some_and(|pending| pending.op == Some(Operation::Init));
         let requirement = match error {

@@ -13,7 +13,7 @@ impl MonitoredGroup {
     /// Returns the node of each rank: the reported node if all processes have reported one, otherwise the node in the server's mapping,
     /// otherwise the requested node.
     fn node_of_ranks(&self) -> Vec<u32> {
-        // Only PMI-1.2 has barriers over part of a group, so the mapping that was sent over lines applies.
+        // Only PMI-1.2 has barriers over part of a group, so the mapping from the PMI-1 responses is used.
         let in_mapping = || match MappingForm::classify(self.mappings[Framing::Lines as usize].as_deref()?) {
             MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
                 mapping.expand_wrapping(self.size).ok()
@@ -172,7 +172,7 @@ impl Monitor {
                 let mut tags: Vec<String> =
                     rank.open_barriers.iter().map(|open| open.tag.to_string()).collect();
                 tags.extend(plain.then(|| "0".to_owned()));
-                // If only one barrier is open, the response is taken as the response to that barrier, and only its wrong tag is reported.
+                // If only one barrier is open, the response is attributed to that barrier, and only the wrong tag is reported.
                 let one = (tags.len() == 1).then(|| rank.open_barriers.pop()).flatten();
                 if !self.state_unknown(p) {
                     let expected =

@@ -120,7 +120,7 @@ impl Monitor {
             && !key.starts_with(RESERVED_PREFIX)
             && !value.is_empty()
             && !is_ambiguous(value);
-        // A process that has not received the limits cannot know that a long pair is within them.
+        // A process that has not received the limits cannot know whether a long pair exceeds them.
         self.irregular |= !ordinary || !fits && (maxes.is_some() || !is_within_common_limits(key, value));
         fits && ordinary
     }
@@ -238,15 +238,15 @@ impl Monitor {
                 group.has_max_length_put = true;
                 group.max_length_keys.insert(key.to_vec());
             }
-            // The server may have understood an irregular put in a different way, so the pair need not exist. A pair with a reserved key is
-            // recorded all the same, because the loss of such a pair is only a note.
+            // The server may have interpreted an irregular put differently, so the pair may not exist. A pair with a reserved key is still
+            // recorded, because the loss of such a pair is only a note.
             if !is_irregular || key.starts_with(RESERVED_PREFIX) {
                 group.kvs.acknowledged(key, value, p.rank);
             }
             return;
         }
         let is_line = message.framing == Framing::Lines;
-        // A PMI-2 server may refuse a pair and keep a part of it, but it must not replace another value of the key. The values of reserved
+        // A PMI-2 server may refuse a pair and keep part of it, but it must not replace another value of the key. The values of reserved
         // keys come from the server.
         if is_line || group.kvs.puts(key).len() > 1 || key.starts_with(RESERVED_PREFIX) {
             group.kvs.record_refusal(key, value, p.rank);

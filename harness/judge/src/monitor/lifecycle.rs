@@ -132,7 +132,7 @@ impl Monitor {
         let bare = ["pmijobid", "pmirank", "threaded"].iter().any(|key| message.raw(key).is_none());
         // A server may use a wrong rank, or reject it.
         let misled = message.number("pmirank").is_some_and(|rank| rank != u64::from(p.rank));
-        // A server may reject a request for authentication, because no known server supports authentication.
+        // No known server supports authentication, so a server may reject a request for it.
         if misled || message.raw("authtype").is_some() {
             self.irregular_sent(p);
         }

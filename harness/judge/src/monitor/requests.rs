@@ -42,7 +42,7 @@ impl Monitor {
         if is_line && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }
-        // A server need not wait for the rest of a long request, even if so far only the header shows the length.
+        // A server need not wait for the rest of a long request, even if only the header has arrived so far.
         if length > MIN_LONG_REQUEST {
             self.irregular_sent(p);
         }

@@ -69,7 +69,8 @@ impl Monitor {
             .get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default()))
             .push_line(line)
         {
-            // A spawn request has no key "endcmd", but a server that compares only the beginning of the line takes this line as the end.
+            // A spawn request has no key "endcmd", but a server that compares only the beginning of the line treats this line as the end of
+            // the request.
             Ok(None) if line.trim_ascii().strip_prefix(b"endcmd").is_some_and(|rest| !rest.is_empty()) => {
                 self.record_unknown(p);
                 self.spawns_unknown = true;

@@ -203,7 +203,7 @@ fn client_may_accept_an_unexpected_response() {
 #[case("1", "silence", &["rfc13.abnf.c-init"])]
 #[case("3", "closed", &["rfc13.init.highest-mutual"])]
 #[case("3", "silence", &["rfc13.init.highest-mutual"])]
-// The number exceeds the API's int.
+// The number does not fit into the API's int.
 #[case("2147483648", "closed", &[])]
 #[case("2147483648", "silence", &[])]
 #[case("0", "closed", &[])]

@@ -50,7 +50,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
     };
     let words: Vec<String> = args[at + 1..].iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let mut runner = Channel::to_runner(scratch)?;
-    // If the connection fails, the runner reports this.
+    // If the connection fails, the runner reports the failure.
     let stream =
         Caller::parse(&words).and_then(|caller| TcpStream::connect((Ipv4Addr::LOCALHOST, caller.port)).ok());
     let args = args.iter().map(|arg| Bytes(arg.clone().into_vec())).collect();
@@ -59,7 +59,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
         return Err(io::Error::other("cannot connect to the program that started this mpiexec"));
     }
     drop(stream);
-    // This process plays a process manager, so it runs until the runner orders it to exit.
+    // This process acts as a process manager, so it runs until the runner orders it to exit.
     match runner.wait()? {
         Some(AgentOrder::Exit(status)) => Ok(status),
         _ => Ok(0),

@@ -69,7 +69,7 @@ impl ListenOptions {
             )));
         }
         let this = Self { address, ports, agent, report, reported: Arc::default() };
-        // Open a listener once, so that an error is reported before the first launch.
+        // Open a listener now, so that an error is reported before the first launch.
         match NetworkListener::open(&this) {
             Ok(_) => Ok(this),
             Err(error) => Err(wrong(&error.to_string())),

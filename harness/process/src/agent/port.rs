@@ -55,7 +55,7 @@ fn greet(port: String) -> Result<IdentifiedConnection, PmiPortError> {
     let at =
         at.to_socket_addrs().map_err(refused)?.next().ok_or_else(|| PmiPortError::NoAddress(port.clone()))?;
     let mut stream = TcpStream::connect_timeout(&at, RESPONSE_TIMEOUT).map_err(refused)?;
-    // Requests and responses are short and alternate, so delaying a request to fill a packet would only lose time.
+    // Requests and responses are short and alternate, so delaying a request to fill a packet would only waste time.
     stream.set_nodelay(true).map_err(refused)?;
     let request = format!("{}\n", initack(&id)).into_bytes();
     // A scenario sets the variable for the launcher, and the launcher passes its environment on to this process.

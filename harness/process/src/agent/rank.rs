@@ -58,7 +58,7 @@ fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
     let mut runner = Channel::to_runner(scratch)?;
     let (hello, fd) = describe_process(group, args, None);
     runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
-    // Closes this process's copy of the descriptor, so that the connection ends as soon as the runner closes its own copy.
+    // Close this process's copy of the descriptor, so that the connection ends as soon as the runner closes its own copy.
     drop(fd);
     wait_for_exit_order(runner)
 }

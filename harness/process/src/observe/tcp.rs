@@ -168,7 +168,7 @@ mod tests {
         rustix::net::sockopt::set_socket_recv_buffer_size(&ours, 4096).unwrap();
         assert_eq!(find_peer(ends(&ours).unwrap()).map(|end| end.in_transit), Some(0));
         other.set_nonblocking(true).unwrap();
-        // Fills the receive buffer of this end, so that further bytes remain with the sender.
+        // Fill the receive buffer of this end, so that further bytes remain with the sender.
         while other.write(&[0; 4096]).is_ok() {}
         assert!(find_peer(ends(&ours).unwrap()).unwrap().in_transit > 0);
     }

@@ -26,7 +26,7 @@ pub const MARK: &str = "PMI_CONFORM_RUN";
 
 /// Makes this process the parent of its orphaned descendants, so that no process escapes by forking twice.
 pub fn become_subreaper() {
-    // If this call fails, orphans may escape, which nothing can prevent.
+    // If this call fails, orphans may escape, and nothing else can prevent this.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
@@ -220,7 +220,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
         let is_starting = stat.field(26) == Some("0");
         let (start, end): (usize, usize) = (stat.number(50)?, stat.number(51)?);
         let now = (env.len(), start, end);
-        // A process may have unmapped a part of its environment. A second read then returns the same bytes.
+        // A process may have unmapped part of its environment. A second read then returns the same bytes.
         let is_complete = env.len() == end.saturating_sub(start) || before == Some(now);
         if !is_starting && is_complete || Instant::now() >= deadline {
             return Some(env).filter(|env| !env.is_empty());
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn process_survives_its_first_thread() {
-        // The call exit() ends only the first thread. The second thread ends the process once it has read something.
+        // The call exit() ends only the first thread. The second thread ends the process when it reaches the end of its input.
         let script = "import ctypes, os, sys, threading\n\
                       threading.Thread(target=lambda: (print(flush=True), sys.stdin.read(), os._exit(0))).start()\n\
                       ctypes.CDLL(None).syscall(int(sys.argv[1]), 0)";

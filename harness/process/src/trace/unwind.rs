@@ -311,7 +311,7 @@ fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
 
 /// Returns the call stack of a process at the signal that killed it.
 pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
-    // Only the files that the call stack needs are read, because a process has many others in its memory.
+    // Only the files that the call stack needs are read, because a process maps many other files.
     let (mut images, mut unread) = (Vec::new(), snapshot.mappings.clone());
     let addresses = loop {
         let addresses = unwind(snapshot, &images);

@@ -428,7 +428,7 @@ impl ScenarioWriter {
                     (ids::PMI2_COMMON_GET_MISS, MISS.to_owned()),
                 ]));
             }
-            // The value was put more than once, or need not be visible yet.
+            // The expected value is ambiguous, or need not be visible yet.
             _ => return None,
         };
         let has_semicolon = framing == Framing::Frames && known.contains(&b';');

@@ -134,7 +134,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     };
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]);
-    // Signals are blocked, and read from a descriptor.
+    // Signals are blocked and read from a descriptor.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     prepare(&mut command, mask);
     let connection = agent::pmi_fd();
@@ -387,7 +387,7 @@ fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::R
             match ready.source {
                 TapSource::Signals => {
                     pass_on(signals, handler.program, forwards);
-                    // Several pending signals of a kind are delivered as one, so the exit is checked after every signal.
+                    // Several pending signals of the same kind are delivered as one, so the exit is checked after every signal.
                     exit = program.try_wait();
                 }
                 // If this fails, the program sees the end of its connection.

@@ -830,7 +830,7 @@ mod tests {
                 match action {
                     ServerAction::Send { to, bytes } => {
                         let rank = to.rank as usize;
-                        // Passes the bytes one by one, because framing is the client's task.
+                        // Pass the bytes one by one, because framing is the client's task.
                         let (last, rest) = bytes.split_last().unwrap();
                         for byte in rest {
                             assert_eq!(self.clients[rank].receive(&[*byte]), None);

@@ -103,7 +103,7 @@ impl Interpreter<'_> {
                 self.recorder.record(EventKind::Abandoned(AbandonReason::Unplayable(why)));
                 Err(WalkEnd::Stopped)
             }
-            // After the end of a process, its further steps are skipped.
+            // After a process has ended, its remaining steps are skipped.
             (StepAction::Message { .. }, Role::Client) | (_, Role::Server)
                 if self.recorder.judge.is_over(p) =>
             {
@@ -268,7 +268,7 @@ impl Interpreter<'_> {
                 self.expect(None, ExpectationKind::JobExits(*expected))?;
             }
             StepAction::Process(ProcessAction::Logged) => {
-                // The job must end first, because launchers print the output of processes and their own errors at its end.
+                // The job must end first, because launchers print the output of the processes, and their own errors, when the job ends.
                 self.release();
                 self.expect(None, ExpectationKind::Logs)?;
             }

@@ -72,7 +72,7 @@ impl MeasuredJob {
         let (mut party, _) =
             ServerParty::launch(implementation, ranks, plan.nodes, plan.response_timeout, environment)?;
         party.set_in_turn(false);
-        // The limit is raised after the launch, because this process needs it and the manager must not inherit it.
+        // The limit is raised only after the launch, because the manager must not inherit the higher limit.
         let raised_limit = RaisedLimit::raise_to(
             u64::from(ranks) * DESCRIPTORS_PER_RANK + SPARE_DESCRIPTORS,
             format_args!("{ranks} ranks"),

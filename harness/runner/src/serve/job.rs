@@ -144,7 +144,7 @@ struct JobSources {
 
 impl JobSources {
     fn new(mode: JobMode, connection_method: ConnectionMethod, listen: IpAddr) -> io::Result<Self> {
-        // The launcher is created first, because it reserves a small number for PMI_FD.
+        // The launcher is created first, because it reserves a low descriptor number for PMI_FD.
         let launcher = Launcher::new()?;
         let mut reactor = Reactor::new()?;
         let signals = match mode {
@@ -286,7 +286,7 @@ impl<H: Host> Job<H> {
         let mut buffer = vec![0; READ_SIZE];
         let mut pace = NextTick::Wait;
         while self.running > 0 {
-            // Once the host has requested the end of the job, its answer no longer matters.
+            // After the host has requested the end of the job, it is not asked again.
             if pace != NextTick::End {
                 pace = self.host.tick(&JobInspection { processes: &self.processes, groups: &self.groups });
                 if pace == NextTick::End {

@@ -179,7 +179,7 @@ impl<'a> Chart<'a> {
                 breaks: breaks(event.seq),
             });
         }
-        // The absence of a response, or of the job's end, has no event, so it gets a row here.
+        // A missing response, or a job that does not end, has no event, so a row is added here.
         let absent = |j: &&JudgedFinding| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
         let absent: Vec<&JudgedFinding> = result.findings.iter().filter(absent).take(MAX_FINDINGS).collect();
         for JudgedFinding { finding, .. } in absent {
@@ -280,7 +280,7 @@ impl BarrierWaits {
         bytes: &[u8],
         row: usize,
     ) {
-        // A process without a connection no longer waits.
+        // A process whose connection is closed no longer waits.
         if matches!(
             kind,
             EventKind::ClosedByClient { .. }

@@ -76,7 +76,7 @@ fn chart_shows_silence_between_the_messages() {
         ("silence", &["rfc13.get.value"][..])
     );
     assert_eq!(chart.waits, [BarrierWait { lane: 0, from: 0, to: Some(2) }]);
-    // The row of a missing event may also come after all other rows.
+    // The row of a missing event may also be the last row.
     events.truncate(1);
     assert_eq!(Chart::of_events(&events, 0, &result).rows[1].what, "silence");
 }

@@ -317,7 +317,7 @@ impl CallDraft<'_> {
                 _ => negative(1),
             },
             Some("wait") => number(u.int_in_range(0..=1)?),
-            // The length of an array, or 0 if the array comes first.
+            // The length of an array, or 0 if the array is the first parameter.
             _ => number(i64::from(self.function.params.first() != Some(&Param::Vector))),
         })
     }

@@ -182,7 +182,7 @@ impl SessionModel<'_, '_> {
         let mut entering = entering.into_iter().peekable();
         while let Some((rank, before)) = entering.next() {
             self.plan.extend(before);
-            // The last process to enter does not wait in the barrier, so it makes no further request meanwhile.
+            // The last process to enter does not wait in the barrier, so it makes no request in the meantime.
             match entering.peek() {
                 Some(_) => self.enter(rank)?,
                 None => self.plan.push(request_of(rank, op, &[])),

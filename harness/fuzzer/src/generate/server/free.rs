@@ -174,7 +174,7 @@ impl SessionModel<'_, '_> {
                 self.put_of(rank, text(key), value)
             }
             40..60 if has_names => self.free_name(rank, round, number)?,
-            // The other rank may be putting the key at the same time, or never put it.
+            // The other rank may put this key at the same time, or never.
             40..70 => self.get_of(rank, text(key(other, round, at))),
             _ => self.get_of(rank, text(key(other, round.saturating_sub(1), at))),
         })

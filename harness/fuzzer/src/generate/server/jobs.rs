@@ -58,7 +58,7 @@ const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
 pub(crate) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnding) -> Case {
     let ranks = [scope.ranks.clamp(1, 2); 2];
     let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, repeats_keys: true, names: scope.names };
-    // Without decisions, generators take the first choice.
+    // Without any decision bytes, every generator takes its first choice.
     jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 

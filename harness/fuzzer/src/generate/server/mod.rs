@@ -189,7 +189,7 @@ mod tests {
             for (_, group) in &named {
                 let list = group.split(':').next().unwrap();
                 if list.starts_with(|c: char| c.is_ascii_digit()) {
-                    // All ranks of the list enter the barrier equally often.
+                    // All ranks in the list enter the barrier the same number of times.
                     let times = |rank: u32| named.iter().filter(|entry| **entry == (rank, *group)).count();
                     let times: Vec<usize> =
                         list.split(',').map(|rank| times(rank.parse().unwrap())).collect();

@@ -146,7 +146,7 @@ impl SessionModel<'_, '_> {
         if swarm.repeats_puts && !own.is_empty() && self.u.ratio(1, 6)? {
             return Ok(self.u.choose(&own)?.clone());
         }
-        // A common beginning or end reveals a server that compares only a part of a key.
+        // Keys with a common beginning or end reveal a server that compares only part of a key.
         let after = self.u.arbitrary()?;
         let with = |more: Piece| match after {
             true => template(vec![more, literal(plain.as_str())]),

@@ -259,7 +259,7 @@ impl SessionModel<'_, '_> {
 
     fn put_attribute(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         let known = &self.threads.attributes;
-        // The draft does not say whether an attribute can be put again. A server that allows this replaces the value.
+        // The draft does not specify whether an attribute can be put again. A server that allows this replaces the value.
         let key = if !known.is_empty() && self.u.ratio(1, 4)? {
             self.u.choose(known)?.clone()
         } else {
@@ -349,7 +349,7 @@ impl SessionModel<'_, '_> {
             programs.push(SpawnProgram {
                 execname: b"program".to_vec(),
                 nprocs: self.u.int_in_range(1..=2)?,
-                // Arguments count from 1, as in the example of RFC 13 and in every implementation.
+                // Arguments are numbered from 1, as in the example of RFC 13 and in every implementation.
                 args: (1..).zip(vec![b"-x".to_vec(); self.u.int_in_range(0..=2)?]).collect(),
                 info: vec![(b"wdir".to_vec(), b"/".to_vec()); self.u.int_in_range(0..=1)?],
                 ..SpawnProgram::default()

@@ -229,7 +229,7 @@ impl SessionModel<'_, '_> {
             self.plan.extend(publish);
         }
         for gone in 0..NAMES {
-            // Unpublish the names in a different order than they were published.
+            // Unpublish the names in an order different from the one in which they were published.
             let of = |turn: u32| turn * 5 % NAMES;
             let unpublish = self.name_of(rank, "unpublish", name(of(gone)));
             self.plan.extend(unpublish);

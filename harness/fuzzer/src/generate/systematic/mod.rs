@@ -140,7 +140,7 @@ fn all(scope: SessionFeatures, dialect: Dialect) -> Vec<ServerSession> {
 
 fn make_case(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) -> Case {
     let ranks = scope.ranks.clamp(1, 2);
-    // Without decisions, generators take the first choice.
+    // Without any decision bytes, every generator takes its first choice.
     let mut none = Unstructured::new(&[]);
     let mut model = SessionModel::joined(scope, dialect, ranks, &mut none);
     // The last process makes the requests, because a fault that affects only one process rarely affects the first.
@@ -240,7 +240,7 @@ mod tests {
             (withdrawn("send    cmd=unpublish_name"), withdrawn("send    cmd=lookup_name")),
             (16, 120)
         );
-        // RFC 13 does not say whether a trailing space or tab belongs to the value, so these two bytes are left out.
+        // RFC 13 does not specify whether a trailing space or tab belongs to the value, so these two bytes are left out.
         assert_eq!(times(bytes, "send    cmd=put"), 94);
     }
 

@@ -134,7 +134,7 @@ pub(crate) fn make_case(trace: &Trace, through: ProgramSession) -> Case {
             for slots in slots(trace).into_values() {
                 let sessions = sessions(trace, series, &slots);
                 for (turn, slot) in slots.into_iter().enumerate() {
-                    // Each position begins with an early change and continues with later changes.
+                    // The sessions divide the changes of a series among the positions: each position gets a different range of changes.
                     let index = turn * sessions + session.checked_rem(sessions).unwrap_or(0);
                     strike(series, slot, index);
                 }

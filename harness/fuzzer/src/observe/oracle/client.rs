@@ -60,7 +60,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
         });
     }
     let kinds = LazyCell::new(|| kinds(events, case.scenario.dialect));
-    // Once a process has broken a rule, further broken rules are consequences.
+    // After a process has broken a rule, further violations are consequences.
     let mut first = std::collections::HashSet::new();
     for finding in &outcome.findings {
         let hang = finding.requirement == NO_HANG || outcome.hung && is_hang(finding, outcome);
@@ -125,7 +125,7 @@ fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     if killed || sends_wrong_value(case) {
         return true;
     }
-    // In the end, the harness kills every process that does not exit on its own. The events after that do not excuse a hang.
+    // At the end, the harness kills every process that does not exit on its own. Later events do not excuse a hang.
     let is_end = |e: &Event| e.seq > finding.seq || matches!(e.kind, EventKind::StillRunning { .. });
     let events = &events[..events.iter().position(is_end).unwrap_or(events.len())];
     let mut procs: Vec<Proc> = events
@@ -295,7 +295,7 @@ impl ExchangeHistory {
                         };
                         history.answered(event.seq, message);
                     }
-                    // The transcript does not contain the end of a very long write, so parsing starts afresh.
+                    // The transcript does not contain the end of a very long write, so parsing restarts.
                     if connection.partial(Direction::FromServer).len() >= MAX_KEPT_MESSAGE {
                         history.answered(event.seq, Err(ResponseKind::Overlong));
                         connection = Connection::new(LINE_LIMIT);
@@ -349,7 +349,7 @@ impl ExchangeHistory {
             _ => None,
         };
         let of_thread = |open: &PendingRequest| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
-        // Some servers omit the number of the thread.
+        // Some servers omit the thread number.
         let first = || (thrid.is_none() && !self.open.is_empty()).then_some(0);
         // After an invalid frame, a client may wait for more bytes, so its request stays pending.
         let is_frame = !matches!(message, Err(ResponseKind::NoFrame));

@@ -114,7 +114,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
     let is_end = |finding: &Finding| finding.kind == Some(ObservationKind::ConnectionEnd);
     let fails = |finding: &&Finding| {
         let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
-        // A campaign reports a server that is blocked by a partial request, although the judge only notes it.
+        // A campaign reports a server that is blocked by a partial request, although the judge reports it only as a note.
         let at_most = finding
             .max_severity
             .filter(|_| finding.kind != Some(ObservationKind::SilenceDuringPartialRequest));

@@ -92,7 +92,7 @@ impl Case {
             if !fits {
                 return Err(scenario.source.line_of(statement.start()));
             }
-            // A case always binds the same names from a server's responses.
+            // In a case, a wait step always binds the same names from the server's response.
             if tests == ImplementationKind::Server
                 && let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(statement)
             {

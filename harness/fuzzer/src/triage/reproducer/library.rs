@@ -62,7 +62,7 @@ fn array(param: Param, text: &[u8]) -> Option<String> {
         let pairs = pairs(text)?.into_iter().map(|(key, value)| format!("{{{key}, {value}}}"));
         Some(of("keyval", pairs.collect()))
     };
-    // Several structures are not supported, because they must point to each other and would need names.
+    // Lists of two or more structures are not supported, because each structure would need a name for the pointers between them.
     let infos = |text: &[u8]| match &pairs(text)?[..] {
         [] => Some("0".to_owned()),
         [(key, value)] => Some(format!("(info[]){{{{0, 0, 1, 0, {key}, {value}}}}}")),

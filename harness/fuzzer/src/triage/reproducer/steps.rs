@@ -295,7 +295,7 @@ impl StepReader<'_> {
             }
             EventKind::Started { proc, env, args, .. } => {
                 if of_program {
-                    // PMI_FD is only kept if it is invalid, because the scenario is then about an invalid descriptor.
+                    // PMI_FD is kept only if it is invalid, because the scenario is then about an invalid descriptor.
                     let variables =
                         env.iter().filter(|(name, fd)| *name != "PMI_FD" || fd.parse::<u32>().is_err());
                     let variables = variables.map(|(name, value)| (name.clone(), value.clone())).collect();

@@ -283,8 +283,9 @@ impl<'a> LibraryParty<'a> {
         for ready in reactor.wait(Some(wait)).unwrap_or_default() {
             match (ready.source, &mut *job) {
                 (LaunchSource::Rank(rank), _) => {
-                    // The connections of a dying process close before its end is known. In between, its launcher may kill other processes
-                    // or answer their requests. So all dying processes are read, and those that the launcher has killed come last.
+                    // The connections of a dying process close before its exit is known. In the meantime, the launcher may kill other
+                    // processes or answer their requests. All dying processes are therefore read, and those killed by the launcher come
+                    // last.
                     let dying = list.iter().filter(|(other, process)| **other != rank && process.is_dying());
                     let mut all = Vec::new();
                     for rank in dying.map(|(rank, _)| *rank).chain([rank]).collect::<Vec<_>>() {
@@ -582,7 +583,7 @@ impl LauncherJob {
 
 /// Returns the exit of a process that a launcher has started, unless the launcher may have killed the process.
 fn own_exit(process: &ForeignProcess) -> Option<Exit> {
-    // This waits, because the kernel closes the connection to the process before the exit is known.
+    // Wait for the end here, because the kernel closes the connection to the process before the exit is known.
     process.ends_within(EXIT_TIMEOUT);
     process.exit().filter(|exit| match exit {
         Exit::Code(_) => true,
@@ -596,12 +597,12 @@ fn stderr_path(scratch: &Path, pid: i32) -> PathBuf {
 
 impl Drop for LibraryParty<'_> {
     fn drop(&mut self) {
-        // Everything that the library has started is killed with its process.
+        // Everything that the library has started is killed together with the library's process.
         for launch in self.processes.values_mut().filter_map(|process| process.launch.as_mut()) {
             launch.end(&HashSet::new());
         }
-        // A launcher may have started processes that the runner cannot kill, through a daemon or on another machine. So the launcher is
-        // first given time to end the job.
+        // A launcher may have started processes that the runner cannot kill, through a daemon or on another machine. The launcher is
+        // therefore first given time to end the job.
         for rank in self.processes.keys().copied().collect::<Vec<_>>() {
             self.order(rank, &AgentOrder::Exit(0));
         }

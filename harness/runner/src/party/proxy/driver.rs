@@ -161,7 +161,7 @@ impl ProxyDriver {
                     }
                     DriverSource::Process(link) => {
                         self.transfer(link, &mut buffer);
-                        // The last messages from a proxy take precedence over its exit.
+                        // The last messages from a proxy are handled before its exit.
                         match self.execute_orders()? {
                             Some(end) => Some(end),
                             None => self.exited(link)?,
@@ -202,7 +202,7 @@ impl ProxyDriver {
                 }
                 DriverOrder::Report(kind) => self.report(&kind),
                 DriverOrder::Output { stderr, bytes } => {
-                    // If the reader of the output has closed it, the output is dropped.
+                    // If nothing reads the output any more, the output is dropped.
                     _ = if stderr { io::stderr().write_all(&bytes) } else { io::stdout().write_all(&bytes) };
                 }
                 DriverOrder::End { status, reason } => {

@@ -602,7 +602,7 @@ impl Upstream {
                 Err(reason) => {
                     let bytes = format!("hydra-upstream: spawn failed: {reason}\n").into_bytes();
                     self.orders.push_back(DriverOrder::Output { stderr: true, bytes });
-                    // The number of the group is used up even if the spawn fails.
+                    // The group number is used up even if the spawn fails.
                     self.groups.push(UpstreamGroup::default());
                     return false;
                 }

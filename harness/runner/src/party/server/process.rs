@@ -401,7 +401,7 @@ impl ServerParty {
             .into_iter()
             .filter(|pid| *pid != self.launcher.pid())
             .filter_map(procfs::name)
-            // Leaves out agents that have not reported yet. They are recognized by name, which the kernel truncates to 15 bytes.
+            // Leave out agents that have not reported yet. They are recognized by name, which the kernel truncates to 15 bytes.
             .filter(|name| !(name.len() == 15 && agent::rank::NAME.starts_with(name.as_str())))
             .collect();
         names.sort();
@@ -909,8 +909,8 @@ impl Party for ServerParty {
             self.last_write = Some((proc, self.quiet_since));
             self.order(proc, &AgentOrder::Close);
         }
-        // A process that is being started may hold the connection for a moment. After the shutdown, the server sees the end of the
-        // connection nevertheless.
+        // A process that is being started may hold a copy of the connection for a moment. The shutdown ends the connection for the server
+        // despite such a copy.
         if let Some(connection) = self.ranks.get_mut(&proc).and_then(|rank| rank.close(&mut self.reactor)) {
             connection.shut_down();
         }
@@ -1018,13 +1018,13 @@ impl Party for ServerParty {
                     self.slot.wait();
                 }
                 if quiet >= waits && !idle {
-                    // The process id of a process that ended may now belong to a process outside of the server.
+                    // The process id of a process that ended may now belong to a process outside the server.
                     self.idle = IdleCheck::default();
                 }
                 doublings = MAX_DOUBLINGS.min(doublings + 1);
                 continue;
             };
-            // A server that has crashed is silent, too.
+            // A server that has crashed is silent too.
             if !self.report_deaths() {
                 self.waits_elsewhere = proof == SilenceProof::Unread;
                 return Incoming::Nothing(proof);

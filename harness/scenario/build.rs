@@ -1,4 +1,5 @@
-//! Generates constants for the ids of requirements and for the rules that several standards share, so the compiler catches misspelled ids.
+//! Generates constants for the ids of requirements and for the rules that several standards share, so that the compiler catches misspelled
+//! ids.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,10 +1,10 @@
-//! The ways in which a server differs from the reference.
+//! The ways in which a server differs from the reference server.
 
 use super::circumstances::Occasion;
 use super::dialects::Dialects;
 use super::effect::Effect;
 
-/// The effects that make a server differ from the reference; none by default.
+/// The effects that make a server differ from the reference server; none by default.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
     effects: Vec<(Effect, Occasion, Dialects)>,

@@ -299,8 +299,8 @@ pub fn variations() -> impl Iterator<Item = &'static Variation> {
     FaultCatalogue::get().variations.iter()
 }
 
-/// Returns the rare faults of servers, which occur in few sessions. Scenarios may miss them, but campaigns must find them. Some of them
-/// crash the server's process.
+/// Returns the rare faults of servers, which occur in few sessions. Scenarios may miss rare faults, but campaigns must find all of them.
+/// Some rare faults crash the server's process.
 pub fn rare_faults() -> impl Iterator<Item = &'static Fault> {
     FaultCatalogue::get().rare_faults.iter()
 }

@@ -22,7 +22,7 @@ pub struct Circumstances {
     pub round: u64,
     /// True if the last response to the process was a refusal.
     pub refused: bool,
-    /// True if the request arrived with other requests in one read.
+    /// True if the request arrived with other requests in a single read.
     pub in_burst: bool,
     /// True if a request from another process arrived earlier in the same round of the event loop.
     pub is_together: bool,
@@ -53,7 +53,7 @@ pub enum Occasion {
     Ranks(u32),
     /// For the last rank of a group with at least two ranks.
     LastRank,
-    /// For the last rank of a group with an odd number of ranks, at least 3.
+    /// For the last rank of a group with an odd number of ranks, if the group has at least 3 ranks.
     LastOfOddGroup,
     /// For all ranks but the first.
     NotFirst,
@@ -69,7 +69,7 @@ pub enum Occasion {
     Round(u64),
     /// In spawned groups: from the end of the previous barrier until the end of the barrier with this number.
     SpawnedRound(u64),
-    /// When several messages arrived in one read.
+    /// When several messages arrived in a single read.
     Burst,
     /// For every request except the first, when requests from several processes arrived at the same time.
     Together,

@@ -1,4 +1,4 @@
-//! The effects that a server can have: its differences from the reference.
+//! The effects that a server can have: its differences from the reference server.
 
 use pmi_reference::{ResponseHeader, ResponseParts};
 use pmi_wire::{Framing, KvsLimits, ResponseOutcome, protocol};
@@ -91,7 +91,7 @@ impl ResponseWrites {
     }
 }
 
-/// A difference from the reference: the affected data or action, and the change.
+/// A difference from the reference server: the affected data or action, and the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The limits of the keyval space.
@@ -112,16 +112,16 @@ pub enum Effect {
     Kvsname(Edit),
     /// The process mapping.
     Mapping(Edit),
-    /// The bytes of one read, as the server sees them.
+    /// The bytes that the server receives in a single read.
     Read(Edit),
     /// A request that meets the conditions of the first edit. The server receives the request as changed by the second edit, or not at all
     /// if the second edit has no steps.
     IncomingRequest(Edit, Edit),
     /// The bytes of a read while a request is incomplete.
     Piece(PieceEffect),
-    /// A request of this kind, after it was read.
+    /// A request of this kind, after it has been read.
     Request(ResponseSelector, Edit),
-    /// Valid requests that meet these conditions. The server treats them as protocol errors.
+    /// Valid requests that meet these conditions and that the server treats as protocol errors.
     Reject(Edit),
     /// A response.
     Response(ResponseSelector, Edit),
@@ -131,21 +131,21 @@ pub enum Effect {
     Store(Edit),
     /// The key under which a pair is stored and found.
     Key(Edit),
-    /// A put.
+    /// A difference in the handling of a put.
     Put(PutEffect),
-    /// A get.
+    /// A difference in the handling of a get.
     Get(GetEffect),
-    /// The barrier.
+    /// A difference in the barrier of a whole process group.
     Barrier(BarrierEffect),
-    /// Barriers over part of a process group.
+    /// A difference in the barriers over part of a process group.
     GroupBarrier(GroupBarrierEffect),
     /// A protocol error caused by a request that meets these conditions.
     Error(Edit, ErrorEffect),
-    /// An init with a version other than 1.1.
+    /// A difference in the handling of an init with a version other than 1.1.
     Version(VersionEffect),
-    /// An abort.
+    /// A difference in the handling of an abort.
     Abort(AbortEffect),
-    /// A finalize.
+    /// A difference in the handling of a finalize.
     Finalize(FinalizeEffect),
     /// A spawn request before it is carried out.
     SpawnRequest(Edit),
@@ -153,13 +153,13 @@ pub enum Effect {
     SpawnStart(Edit),
     /// The way in which a spawn is carried out.
     Spawn(SpawnEffect),
-    /// Keyval spaces other than those of the groups.
+    /// A difference in keyval spaces other than those of the groups.
     KeyvalSpace(KeyvalSpaceEffect),
-    /// The name service.
+    /// A difference in the name service.
     Names(NamesEffect),
-    /// Attributes of nodes.
+    /// A difference in the handling of node attributes.
     Node(NodeEffect),
-    /// A request that arrives while another request from the same process is unanswered. The server treats it as a protocol error.
+    /// A request that arrives while another request from the same process is unanswered, and that the server treats as a protocol error.
     RejectsConcurrent,
 }
 

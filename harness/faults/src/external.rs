@@ -1,13 +1,14 @@
-//! Named faults and variations that programs and libraries implement themselves, because they react to the messages that they read.
+//! Named faults and variations that programs and libraries implement in code. A script cannot express them, because it does not react to
+//! received messages.
 
 use pmi_wire::Framing;
 
 use super::dialects::Dialects;
 
-/// The way in which a fault is found in one dialect.
+/// A way to find a fault: the dialects, the scenario, and the requirements that a finding may cite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExternalKill {
-    /// The dialect.
+    /// The dialects in which the scenario finds the fault.
     pub dialect: Dialects,
     /// The scenario that finds the fault; `None` if any scenario about one of the requirements may find it.
     pub scenario: Option<&'static str>,
@@ -20,7 +21,7 @@ pub struct ExternalKill {
 pub struct ExternalFault {
     /// The name of the fault within the implementation, or several names separated by commas.
     pub name: &'static str,
-    /// A one-line description.
+    /// A one-line description of the fault or variation.
     pub about: &'static str,
     /// The names that select the implementation's behaviour in the control run. They do not include the fault, so the scenarios must pass.
     pub base: &'static str,

@@ -14,7 +14,7 @@ pub struct Fault {
     pub breaks: &'static [&'static str],
     /// A one-line description of the server's behaviour.
     pub description: &'static str,
-    /// The difference from the reference.
+    /// The difference from the reference server.
     pub effect: Effect,
     /// The occasions on which the effect applies.
     pub when: Occasion,

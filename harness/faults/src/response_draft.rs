@@ -1,4 +1,4 @@
-//! A response before it is encoded. Steps can change every part of it.
+//! A response that has not been encoded yet, so that steps can change every part of it.
 
 use pmi_reference::{ResponseHeader, ResponseParts};
 use pmi_wire::{Framing, Proc};
@@ -22,11 +22,11 @@ pub(crate) struct ResponseDraft {
     /// The process that receives the response.
     pub to: Proc,
     header: ResponseHeader,
-    /// `cmd` comes first, then `rc`, the operation's own fields and `msg`. The response to abort has no tuples.
+    /// The tuples: `cmd`, `rc`, the operation's own fields and `msg`, in this order. The response to abort has no tuples.
     pub tuples: Vec<(Vec<u8>, Vec<u8>)>,
     /// The bytes before the first tuple.
     pub prefix: &'static [u8],
-    /// The separator of the tuples.
+    /// The bytes between two tuples.
     pub separator: &'static [u8],
     /// The bytes that end the message.
     pub terminator: &'static [u8],
@@ -115,7 +115,7 @@ impl ResponseDraft {
         }
     }
 
-    /// Moves a tuple to another position, if it exists.
+    /// Moves a tuple to another position. Does nothing if the tuple does not exist.
     pub(super) fn move_to(&mut self, key: &str, place: usize) {
         if let Some(at) = self.tuples.iter().position(|(k, _)| k == key.as_bytes()) {
             let tuple = self.tuples.remove(at);

@@ -8,7 +8,7 @@ use crate::result::is_interference;
 use crate::symptom;
 use crate::verdict::{Attempts, RepeatedFinding, ScenarioResult, Strictness, Verdict};
 
-/// Maximum number of distinct findings that are counted.
+/// Maximum number of distinct findings to count.
 const MAX_FINDINGS: usize = 200;
 
 /// An accumulator for the results of a scenario's attempts. The merged result is that of the worst attempt (the first one, if several are
@@ -21,7 +21,7 @@ pub struct AttemptMerger {
     red: u32,
     time_us: u64,
     found: Vec<RepeatedFinding>,
-    /// The requirement of each finding in `found`, and its observed text without the varying numbers.
+    /// The requirement of each finding in `found`, and its observed text with the varying numbers masked.
     keys: Vec<(String, String)>,
     /// For each finding in `found`, the sequence numbers of the results that contain the finding.
     attempts_with_finding: Vec<Vec<u32>>,

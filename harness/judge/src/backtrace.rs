@@ -1,4 +1,4 @@
-//! The stack of a process that died, as a debugger sees it, and the frame to blame for the crash.
+//! The stack of a crashed process, as reported by a debugger, and the frame to blame for the crash.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Requirements that apply to every implementation and are not in the catalogue.
+//! Built-in requirements, which apply to every implementation and are not in the catalogue.
 
 /// Pseudo-requirement that is broken if a process of the implementation is killed by a signal, or ends with an uncaught exception.
 pub const NO_CRASH: &str = "iut.no-crash";
@@ -14,8 +14,8 @@ pub const NO_HANG: &str = "iut.no-hang";
 const NO_HANG_TEXT: &str =
     "A process under test must exit on its own once there is nothing left for it to wait for.";
 
-/// Pseudo-requirement that is broken if a program under test fails, or if its output varies between runs, although its server does nothing
-/// unusual.
+/// Pseudo-requirement that is broken if a program under test fails, or if its output varies between runs, although its server behaves
+/// normally.
 pub const EXITS_SUCCESSFULLY: &str = "iut.ends-well";
 
 const EXITS_SUCCESSFULLY_TEXT: &str = "A program under test must exit with status 0, and always with the same output, if its server does nothing unusual.";
@@ -31,7 +31,7 @@ pub(crate) const STARTS_PROCESSES: &str = "iut.starts";
 
 const STARTS_PROCESSES_TEXT: &str = "A process manager starts the number of processes that its command requests, up to the number that `--max-ranks` allows.";
 
-/// Pseudo-requirement that is broken if jobs of a process manager affect each other.
+/// Pseudo-requirement that is broken if concurrent jobs of a process manager affect each other.
 pub(crate) const INDEPENDENT_JOBS: &str = "iut.jobs-apart";
 
 const INDEPENDENT_JOBS_TEXT: &str = "Jobs that run at the same time do not affect each other.";

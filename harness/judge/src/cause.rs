@@ -100,7 +100,7 @@ impl CommonCause<'_> {
         self.findings.first().is_some_and(|(result, _)| result.verdict == Verdict::Flaky)
     }
 
-    /// Returns whether valid input reaches the cause in at least one scenario.
+    /// Returns whether at least one of the findings results from valid input only.
     pub fn is_valid_input(&self) -> bool {
         self.findings.iter().any(|(_, judged)| judged.valid_input)
     }
@@ -182,12 +182,12 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     }
 }
 
-/// Minimum number of findings that a cause must have to absorb rarer causes.
+/// Minimum number of findings of a cause into which rarer causes are merged.
 const MIN_GENERAL_SCENARIOS: usize = 5;
-/// Minimum ratio of the findings of a cause to the findings of a rarer cause that it absorbs.
+/// Minimum ratio of the number of findings of a cause to that of a rarer cause that is merged into it.
 const MIN_GENERAL_RATIO: usize = 5;
 
-/// Returns the response that a finding reports, and the command of the request before it. Returns `None` for a crash, and if the request is
+/// Returns the response that a finding reports, and the command of the preceding request. Returns `None` for a crash, or if the request is
 /// unknown.
 fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u8>)> {
     if finding.requirement == NO_CRASH {
@@ -202,7 +202,7 @@ fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u
 }
 
 /// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is a general fault, which
-/// scenarios about other subjects report as violations of the requirements that they test.
+/// scenarios about other operations report as violations of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, bool, (String, Vec<u8>));
     // Maps each group to its causes (indices into `all`), each with its number of findings. The maps are sorted, so that reports on the
@@ -243,8 +243,8 @@ fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     all.retain(|cause| !cause.findings.is_empty());
 }
 
-/// Groups the findings of all results by cause. Causes without a deviation precede those with one. Within each group, causes are sorted by
-/// severity. Among equally severe causes, flaky causes are last, and causes that valid input reaches are first.
+/// Groups the findings of all results by cause. Causes without a deviation precede causes with a deviation. Within each group, causes are
+/// sorted by severity. Among equally severe causes, flaky causes are last, and causes that valid input triggers are first.
 pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     let mut all: Vec<CommonCause<'_>> = Vec::new();
     let mut places = HashMap::new();

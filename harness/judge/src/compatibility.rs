@@ -43,17 +43,17 @@ struct ResponseForm {
     fields: FieldNames,
 }
 
-/// The observed requests of one command and the responses to them.
+/// The observed requests with a particular command, and their responses.
 #[derive(Debug, Clone, Default)]
 struct CommandExchanges {
-    /// For each set of fields, the number of requests that were accepted and refused.
+    /// For each set of fields, the numbers of accepted and refused requests.
     requests: BTreeMap<FieldNames, OutcomeCounts>,
-    /// For each form of response, the number of times that the client continued after it and stopped after it. Both numbers are zero if the
-    /// logs do not show whether the client continued.
+    /// For each form of response, the numbers of times that the client continued and stopped after a response of this form. Both numbers
+    /// are zero if the logs do not show whether the client continued.
     responses: BTreeMap<ResponseForm, OutcomeCounts>,
 }
 
-/// Observations about one side (a client or a server), collected from its logs.
+/// Observations about a client or a server, collected from its logs.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     commands: BTreeMap<(Dialect, String), CommandExchanges>,
@@ -76,7 +76,7 @@ struct UnansweredRequest {
 #[derive(Default)]
 struct ObservedConnection {
     pending: VecDeque<UnansweredRequest>,
-    /// The last response, kept until the log shows whether the client continued after it.
+    /// The last response, kept until the log shows whether the client continued after this response.
     read: Option<((Dialect, String), ResponseForm)>,
     /// True while a spawn request is incomplete.
     in_block: bool,
@@ -352,8 +352,9 @@ impl Compatibility {
 
 type RowAssessment = (MessageSupport, FieldNames, String);
 
-/// Assesses whether the other side understands a message with the fields `sent`, based on the fields of the messages that it has accepted
-/// and on the groups of fields that it requires. Returns `None` if the logs do not show whether the other side understands the message.
+/// Assesses whether the other side understands a message with the fields `sent`. The assessment is based on the fields of the messages that
+/// the other side has accepted, and on the groups of fields that the other side requires. Returns `None` if the logs do not show whether
+/// the other side understands the message.
 fn assess(
     sent: &FieldNames,
     required: &[FieldNames],
@@ -492,7 +493,7 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
     })
 }
 
-/// Compares the server's successful responses with the responses after which the client continued, and with those after which it stopped.
+/// Compares the server's successful responses with those after which the client continued, and with those after which the client stopped.
 fn answers(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAssessment> {
     let threaded = client.requests.keys().any(|fields| fields.contains("thrid"));
     let success = |form: &&ResponseForm| form.outcome == ResponseOutcome::Success;
@@ -584,7 +585,7 @@ mod tests {
     use super::*;
     use crate::testing::{P, events, numbered, started};
 
-    /// The requests with their responses, and the status with which the process exits after them, if it exits.
+    /// The requests with their responses, and the exit status of the process, if it exits.
     type TestSession<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
 
     /// Returns the observations of sessions whose environment contains the id of the job.

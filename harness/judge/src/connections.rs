@@ -1,4 +1,4 @@
-//! Splits the bytes of all connections into messages and decodes the messages, once for all readers of the events.
+//! Splits the bytes of all connections into messages and decodes each message once, for all readers of the events.
 
 use pmi_wire::{Arrival, Connection, Decoded, Direction, Framing, FramingError, Proc};
 

@@ -1,4 +1,4 @@
-//! The messages that no step has consumed yet, by connection, and the state of the processes.
+//! The messages on each connection that no step has consumed yet, and the state of each process.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -9,10 +9,10 @@ use pmi_wire::{Decoded, Direction, Framing, Operation, Proc};
 use crate::connections::CompletedMessage;
 use crate::event::{Bytes, Event, EventKind, Exit};
 
-/// Maximum number of messages per connection that wait for a step.
+/// Maximum number of messages per connection that no step has consumed yet.
 const MAX_WAITING_MESSAGES: usize = 100_000;
 
-/// A message that waits for a step.
+/// A message that no step has consumed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedMessage {
     /// The number of the event that completed the message.
@@ -41,7 +41,7 @@ pub(crate) struct ProcessConnection {
     pub(crate) args: Vec<Bytes>,
     /// True if the server has closed the connection.
     pub(crate) closed: bool,
-    /// True if the connection ended and a step allows this. Further steps of the process are then skipped.
+    /// True if the connection ended as a step allowed. Further steps of the process are then skipped.
     pub(crate) skips_steps: bool,
     /// True if the harness has closed the connection.
     pub(crate) closed_by_harness: bool,
@@ -55,7 +55,7 @@ pub(crate) struct ProcessConnection {
 }
 
 impl ProcessConnection {
-    /// Returns the next message for a step.
+    /// Removes and returns the first message that no step has consumed yet.
     pub(crate) fn take(&mut self) -> Option<ReceivedMessage> {
         let line = self.lines.pop_front()?;
         self.consumed.extend(line.request);

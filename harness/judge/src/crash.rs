@@ -171,7 +171,7 @@ pub enum CrashedProcess<'a> {
 }
 
 impl<'a> CrashedProcess<'a> {
-    /// Creates the selection for a crash of the party under test; `name` is the name of the process in the crash event.
+    /// Creates the filter for a crash of the party under test; `name` is the name of the process in the crash event.
     pub fn party(under_test: PartyKind, name: &'a str) -> Self {
         if under_test == PartyKind::Server { Self::Server(name) } else { Self::Any }
     }

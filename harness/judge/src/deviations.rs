@@ -60,7 +60,7 @@ struct DeviationEntry {
 }
 
 impl DeviationEntry {
-    /// Returns whether the entry covers the finding. The scenarios of the entry are not checked.
+    /// Returns whether the entry covers the finding, regardless of the entry's scenarios.
     fn covers(&self, finding: &Finding) -> bool {
         finding.requirement == self.requirement
             && self.symptom.as_ref().is_none_or(|symptom| symptom::matches(symptom, finding))
@@ -310,7 +310,7 @@ pub fn recorded_deviations(requirement: &str) -> Vec<(String, String)> {
     all
 }
 
-/// The placeholder reason of a drafted entry.
+/// The placeholder for the reason of a drafted entry.
 pub const PLACEHOLDER_REASON: &str = "TODO: say why";
 
 /// The prefix that marks a reason as not yet written by the user.
@@ -331,7 +331,7 @@ pub fn count_drafted(text: &str) -> (usize, usize) {
     (text.matches("[[deviation]]").count(), text.matches(PLACEHOLDER_REASON).count())
 }
 
-/// Processes of process managers that a reason may name.
+/// Names of a process manager's processes that may occur in a reason.
 const MANAGER_PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
 
 /// Returns whether a reason can apply to a finding. A reason that names a process does not apply to a crash of a different process.
@@ -343,9 +343,9 @@ fn applies_to(reason: &str, finding: &Finding) -> bool {
 }
 
 /// Drafts a deviations file from the findings that would make the run red and that no deviation covers. The draft has an entry for each
-/// cause, with all scenarios of the cause. An entry gets `sometimes` if its finding was absent from an attempt, or if its precedent has
-/// this setting. `precedents` are the deviations of related implementations, the closest first. If one of them covers a finding, the draft
-/// reuses its reason. All other reasons are left to the user.
+/// cause, with all scenarios of the cause. `precedents` are the deviations of related implementations, the closest first. If a precedent
+/// covers a finding, the draft reuses its reason. All other reasons are left to the user. An entry is marked `sometimes` if its finding was
+/// absent from an attempt, or if its precedent has this mark.
 pub fn draft(
     implementation: &str,
     results: &[ScenarioResult],

@@ -248,7 +248,7 @@ pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event
     kept
 }
 
-/// Returns the last message of a process up to event `seq`, and the message from the other side before it.
+/// Returns the last message of a process up to event `seq`, and the preceding message from the other side.
 fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let messages = events.iter().rev().filter(|event| event.seq <= seq);
     let of_process =
@@ -262,7 +262,7 @@ fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     within.take(MAX_EVENTS_PER_MESSAGE).map(|(seq, _)| seq).collect()
 }
 
-/// Returns the messages up to event `seq` that the scenario sent to a process in place of correct answers, each with the request before it.
+/// Returns the messages up to event `seq` that the scenario sent to a process in place of correct answers, each with the preceding request.
 fn scripted_answers(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let events = &events[..events.partition_point(|event| event.seq <= seq)];
     let mut kept = Vec::new();

@@ -1,4 +1,4 @@
-//! The judge of one scenario: reads every event, runs the monitors, and checks the expectations of the scenario.
+//! The judge of one scenario. It reads every event, runs the monitors, and checks the expectations of the scenario.
 //!
 //! Expectations are events too, so judging a stored log again gives the same result.
 
@@ -65,7 +65,7 @@ pub struct ScenarioOutcome {
     pub unresponsive: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
-    /// The versions that the connections have agreed on, for example `1.1`, the lowest first.
+    /// The versions negotiated on the connections, for example `1.1`, the lowest first.
     pub negotiated: Vec<String>,
     /// Names of processes that outlived the rank of a program that started them. They had left the rank's process group, so they survived
     /// when that group was killed. The list is empty unless the runner looked for such processes.
@@ -99,7 +99,7 @@ pub struct Judge {
     silence: Option<(SilenceProof, Duration)>,
     /// The processes whose requests the server had not read when the silence was reported.
     not_read: BTreeSet<Proc>,
-    /// The number of the last event other than expectations and similar notes by the runner.
+    /// The number of the last event, not counting expectations and similar notes by the runner.
     seq: u64,
     line: usize,
     hung: bool,
@@ -773,8 +773,8 @@ impl Judge {
         self.mark_met(captures);
     }
 
-    /// Compares a message with the expected message, and returns the captured values. A message whose form the monitor has reported is read
-    /// leniently, so that its form does not cause a second finding.
+    /// Compares a message with the expected message, and returns the captured values. If the monitor has already reported the form of the
+    /// message, the message is read leniently, so that the form does not cause a second finding.
     fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Mismatch> {
         let fits = pattern.matches(&line.text, line.framing);
         match fits {
@@ -1496,7 +1496,7 @@ mod tests {
         assert!(outcome.hung);
     }
 
-    /// A client that skips an empty line waits for the response after it.
+    /// A client that skips an empty line waits for the response that follows the empty line.
     #[test]
     fn wait_after_an_empty_line_is_only_noted() {
         let mut kinds = vec![launched(1, 1), started(P, &ENV)];

@@ -68,7 +68,7 @@ impl Kvs {
         self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the length of the shortest key that begins with `key` and is longer.
+    /// Returns the length of the shortest key that begins with `key` and is longer than `key`.
     pub(crate) fn longer_key(&self, key: &[u8]) -> Option<usize> {
         self.puts.keys().filter(|put| put.len() > key.len() && put.starts_with(key)).map(Vec::len).min()
     }

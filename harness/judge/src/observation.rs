@@ -112,7 +112,7 @@ impl IncompleteMessage {
     }
 }
 
-/// Describes the requests that the server has not read, by the processes that sent them. Returns an empty string if `procs` is empty.
+/// Describes the requests that the server has not read by naming the processes that sent them. Returns an empty string if `procs` is empty.
 pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
     let names = procs.iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
     match procs.len() {

@@ -51,7 +51,7 @@ pub fn offering_option(command: &[String]) -> Option<String> {
     (!is_given).then(|| format!("pass {option} to {launcher} to enable the wire protocol"))
 }
 
-/// Replaces the help of findings about a connection that was not offered with the advice of [`offering_option`].
+/// In findings about a connection that was not offered, replaces the help text with the advice of [`offering_option`].
 pub(crate) fn suggest_option(findings: &mut [JudgedFinding], command: &[String]) {
     let about = |judged: &JudgedFinding| needs_offer(&judged.finding.requirement);
     if let Some(option) = offering_option(command) {

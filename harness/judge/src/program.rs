@@ -93,7 +93,7 @@ struct ProcessState {
     last_situation: usize,
     /// True if the process's environment contained PMI_FD or PMI_PORT.
     received_connection: bool,
-    /// True if the process has sent something on its connection.
+    /// True if the process has written to its connection.
     has_written: bool,
     awaits_response: bool,
     finalized: bool,
@@ -112,7 +112,7 @@ struct ProcessState {
     rank: Option<i64>,
     /// The rank in fullinit, if it differs from the rank in PMI_RANK.
     wrong_rank: Option<i64>,
-    /// The first key in a PMI-2 request that the draft does not allow.
+    /// The first key that the draft does not allow in a PMI-2 request.
     odd_key: Option<Vec<u8>>,
     /// The operation of the process's last request; `None` after the server has sent a message.
     pending_operation: Option<Operation>,
@@ -284,7 +284,7 @@ impl ProcessState {
         }
     }
 
-    /// Describes how the process ended and, if the process failed, the last response before its end.
+    /// Describes the end of the process and, if the process failed, the last response before the end.
     fn describe_end(&self, exit: Exit) -> String {
         match self.last_scripted_exchange.as_ref().or(self.last_other_exchange.as_ref()) {
             Some(ExchangeSummary { request, answer }) if exit != Exit::Code(0) && !self.awaits_response => {
@@ -332,7 +332,7 @@ impl ProcessState {
         crashed.then_some(signal)
     }
 
-    /// Returns the signal of `abort()` if the process died of it although the scenario expects exit status 0.
+    /// Returns the signal of `abort()` if the process died of this signal although the scenario expects exit status 0.
     fn abort_signal(&self) -> Option<i32> {
         let is_success = |duty: &Expectation| duty.kind == ExpectationKind::Exits(ExitPattern::Code(0));
         match self.end() {
@@ -478,7 +478,7 @@ impl ProgramState {
         self.processes.iter().next().map(|(p, process)| ProcessEnd { proc: *p, kind: process.end() })
     }
 
-    /// Returns the result of this run, if it is a plain run.
+    /// Returns the result of this run, interpreted as a plain run.
     pub(crate) fn plain_run(&self) -> PlainRun {
         if !self.has_written {
             return PlainRun::Silent(self.first_process_end());
@@ -551,7 +551,7 @@ impl ProgramState {
         leaves || misled
     }
 
-    /// Returns whether the scenario expects a result other than success from any process.
+    /// Returns whether the scenario expects a result other than success from at least one process.
     fn expects_failure(&self) -> bool {
         let successes = [ExpectationKind::Exits(ExitPattern::Code(0)), ExpectationKind::SameOutput];
         self.processes

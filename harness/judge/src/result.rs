@@ -24,7 +24,8 @@ use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_re
 /// Number of final events in the result of a failed scenario, not counting output.
 const LAST_EVENTS: usize = 40;
 
-/// Maximum number of lines that a result contains from each end of the output. These lines do not displace other events.
+/// Maximum number of output lines in a result, counted separately for the start and the end of the output. These lines do not displace
+/// other events.
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.
@@ -37,7 +38,7 @@ const MAX_STEP_LENGTH: usize = 200;
 /// Maximum number of unreached lines in a result.
 const MAX_UNREACHED_LINES: usize = 50;
 
-/// Exit status if a scenario has a mistake.
+/// Exit status of a run in which a scenario has a mistake.
 const SCENARIO_ERROR: i32 = 2;
 
 /// Maximum length of a message in a result, in bytes. The log contains all bytes.
@@ -192,9 +193,8 @@ pub fn scenario_result(
     result.at(strict)
 }
 
-/// Returns the number of the event that reports a death by SIGPIPE, if the server caused the death by closing a
-/// connection earlier. A launcher dies of this signal when it writes to a proxy that has exited. `loss` is the first
-/// sign of the death.
+/// Returns the number of the event that reports a death by SIGPIPE, if the server caused the death by closing a connection earlier. A
+/// launcher dies of this signal when it writes to a proxy that has exited. `loss` is the number of the event that first shows the death.
 fn death_after_close(outcome: &ScenarioOutcome, loss: u64, findings: &[JudgedFinding]) -> Option<u64> {
     let (_, signal) = outcome.crashed.as_ref()?;
     if outcome.party != PartyKind::Server || SignalCause::of(*signal) != SignalCause::BrokenPipe {
@@ -217,7 +217,7 @@ fn redact_input(result: &mut ScenarioResult) {
     }
 }
 
-/// The words that precede the launcher's output in a reason.
+/// The words that precede the launcher's output in the reason why a scenario was not judged.
 pub const PRINTED: &str = "; it printed ";
 
 /// The message of `srun` while other steps occupy the allocation.
@@ -241,8 +241,8 @@ fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     }
 }
 
-/// Returns the finding about a launcher that fails although the same command can start the processes in a different environment, or start
-/// fewer processes.
+/// Returns the finding about a launcher that fails although the same command can start the processes in a different environment, or can
+/// start fewer processes.
 fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     let Some(UnjudgedReason::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
     let (seq, fewer) = outcome.events.iter().find_map(|event| match event.kind {
@@ -338,7 +338,7 @@ impl ReplayStatistics {
     }
 }
 
-/// Returns whether one of the findings is interference between jobs.
+/// Returns whether one of the findings reports interference between jobs.
 pub fn is_interference(findings: &[JudgedFinding]) -> bool {
     findings.iter().any(|judged| judged.finding.requirement == INDEPENDENT_JOBS)
 }
@@ -385,7 +385,7 @@ fn describe_crash_location(trace: Option<&Backtrace>) -> String {
     format!(" (in {place}{line})")
 }
 
-/// Marks the failures that only valid input led to.
+/// Marks the failures that result from valid input only.
 fn mark_valid_input(findings: &mut [JudgedFinding], events: &[Event], under_test: PartyKind) {
     let failures = findings.iter_mut().filter(|judged| judged.severity == Severity::Fail);
     for JudgedFinding { finding, valid_input, .. } in failures.take(MAX_EXPLAINED_FINDINGS) {
@@ -394,7 +394,7 @@ fn mark_valid_input(findings: &mut [JudgedFinding], events: &[Event], under_test
     }
 }
 
-/// Returns whether events of this kind are shown in results.
+/// Returns whether results show this event.
 pub fn is_shown(event: &Event) -> bool {
     !matches!(event.kind, EventKind::Expected(_) | EventKind::Silence { .. })
 }

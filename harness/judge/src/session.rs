@@ -1,6 +1,6 @@
 //! The judge of a recorded session. A session has no expectations, so only the monitor judges the two sides.
 //!
-//! The judge also decides why a connection ended without finalize: the program left, it was killed, or it could not continue after a
+//! The judge also determines why a connection ended without finalize: the program left, it was killed, or it could not continue after a
 //! response.
 
 use pmi_scenario::ids;
@@ -56,7 +56,7 @@ fn binds_all(id: &str) -> bool {
 #[derive(Default)]
 struct SessionProcess {
     closed: bool,
-    /// The way in which the process ended; `None` if the tap was killed together with the process.
+    /// The way in which the process ended; `None` if the tap, the wrapper that records the process, was also killed.
     exit: Option<Exit>,
     /// True if another process had failed before this process's connection ended. This process may then have been killed.
     ended_after_failure: bool,
@@ -65,7 +65,7 @@ struct SessionProcess {
     last_response_at: u64,
     /// The key of the process's last request, if that is a get.
     key: Option<Vec<u8>>,
-    /// True if the process's last response is a refusal, or reports that nothing was found.
+    /// True if the last response to the process is a refusal, or reports that nothing was found.
     is_refused: bool,
     /// True if the process has closed its connection with unread bytes from the server.
     left_unread: bool,
@@ -106,7 +106,7 @@ pub struct SessionJudge {
     /// True if the session timed out.
     hung: bool,
     outlived: Vec<Proc>,
-    /// The first crash of a process of the manager or the program, and the first event that shows it.
+    /// The first crash of a process of the manager or the program, and the number of the first event that shows the crash.
     crash: Option<(Finding, u64)>,
     recent_events: VecDeque<Event>,
     /// Events that explain findings, by event number.
@@ -232,7 +232,7 @@ impl SessionJudge {
         self.monitor.spawned()
     }
 
-    /// Returns the number of messages from and to the processes.
+    /// Returns the number of messages to and from the processes.
     pub fn messages(&self) -> usize {
         self.monitor.messages()
     }
@@ -410,7 +410,7 @@ impl SessionJudge {
         (events, left_out + forgotten)
     }
 
-    /// Returns whether the process or the server sent something on the connection after this finding, or the process exited with status 0.
+    /// Returns whether the process or the server wrote to the connection after this finding, or the process exited with status 0.
     fn continues_after(&self, finding: &Finding) -> bool {
         let process = finding.proc.and_then(|p| self.processes.get(p));
         process.is_some_and(|process| {
@@ -456,7 +456,7 @@ impl SessionJudge {
         Some(why)
     }
 
-    /// Returns the reason why a session shows too little to be judged.
+    /// Returns the reason why the session contains too little information to be judged, if that is the case.
     fn unjudged(&self) -> Option<String> {
         if self.processes.len() == 0 {
             let end = match self.exit {

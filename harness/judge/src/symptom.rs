@@ -1,5 +1,5 @@
-//! Symptoms. The symptom of a finding is the part of its text that stays the same after a rebuild or on a different machine. The symptom of
-//! a crash consists of the signal and the function.
+//! Symptoms of findings. A symptom is the part of a finding's text that stays the same after a rebuild or on a different machine. The
+//! symptom of a crash consists of the signal and the function.
 
 use crate::Finding;
 use crate::backtrace::CrashLocation;

@@ -1,4 +1,4 @@
-//! Conversations for tests, written as lines.
+//! Helpers for tests that write conversations as lines of text.
 
 use pmi_wire::Proc;
 
@@ -122,7 +122,7 @@ pub(crate) fn returns(cites: &str, code: &str) -> EventKind {
     expected(P, cites, ExpectationKind::Returns { code, outs: Vec::new() })
 }
 
-/// Returns the expectation that a process does something.
+/// Returns the event that records an expectation about a process.
 pub(crate) fn expected(proc: Proc, cites: &str, kind: ExpectationKind) -> EventKind {
     EventKind::Expected(Box::new(Expectation { proc: Some(proc), cites: cites.into(), kind }))
 }

@@ -12,7 +12,7 @@ use crate::verdict::Verdict;
 pub enum UnjudgedReason {
     /// The user interrupted the run.
     Interrupted,
-    /// A process of the first group did not report.
+    /// A process of the first group did not report to the runner.
     NotStarted {
         /// The rank of the process.
         rank: u32,

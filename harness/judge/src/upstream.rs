@@ -67,7 +67,7 @@ struct ForwardedClientRequest {
     reply: Option<Vec<u8>>,
 }
 
-/// The state of one proxy for one process group.
+/// The state of a proxy for a process group.
 #[derive(Debug, Default)]
 struct ProxyState {
     /// Number of barriers that the proxy has forwarded.

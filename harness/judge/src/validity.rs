@@ -1,4 +1,4 @@
-//! Decides whether the input of an implementation was valid: whether every message from the other side follows the grammar and fits the
+//! Determines whether the input of an implementation was valid: whether every message from the other side follows the grammar and fits the
 //! state.
 
 use pmi_scenario::ids;
@@ -12,8 +12,8 @@ use crate::library::api::{CallArgument, OutputValue};
 use crate::offer::has_connection;
 use crate::{Monitor, PartyKind};
 
-/// The requirement that every known library breaks by numbering the arguments of a spawn from one. Servers encounter such requests in
-/// practice, so the numbering does not make the input invalid.
+/// The requirement that every known library breaks by numbering the arguments of a spawn request from one. Servers encounter such requests
+/// in practice, so the numbering does not make the input invalid.
 const SPAWN_INDEX_REQUIREMENT: &str = ids::RFC13_SPAWN_ARG_INDICES;
 
 /// Returns whether only valid input led to a failure of `under_test`.
@@ -47,7 +47,7 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: PartyKind, shown_
     !monitor.is_irregular_of(ours) && !monitor.is_mid_message(direction)
 }
 
-/// Functions that take a key, each with the position of the key among the arguments.
+/// Functions with a key argument, and the position of the key among the arguments.
 const KEY_ARGUMENTS: [(&str, usize); 7] = [
     ("PMI_KVS_Put", 1),
     ("PMI_KVS_Get", 1),

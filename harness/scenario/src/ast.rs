@@ -56,7 +56,7 @@ pub struct Scenario {
     pub name: String,
     /// The lines of the leading comment block, without `#`.
     pub heading: Vec<String>,
-    /// Requirements that the scenario tests. The first one applies to steps that cite no requirement.
+    /// Requirements that the scenario tests. The first requirement applies to steps that cite no requirement.
     pub requires: Vec<Spanned<String>>,
     /// Capabilities that the implementation must have for the scenario to apply.
     pub needs: Vec<Spanned<Capability>>,
@@ -235,7 +235,7 @@ pub enum Setting {
     KvsnameLength,
     /// `delay`: waiting time before each response, in milliseconds.
     Delay,
-    /// `first_write`: number of bytes in the first write of each response. The rest follows after the client has read them.
+    /// `first_write`: number of bytes in the first write of each response. The rest follows after the client has read these bytes.
     FirstWrite,
 }
 
@@ -346,8 +346,8 @@ pub enum Statement {
         /// The position of the `end` line.
         end: Span,
     },
-    /// `only NAME ...` ... `end`: statements for the named rows or dialects. For all others, they are removed before the scenario is
-    /// played.
+    /// `only NAME ...` ... `end`: statements for the named rows or dialects. In other rows and dialects, these statements are removed
+    /// before the scenario is played.
     Only {
         /// The rows or dialects.
         names: Vec<Spanned<String>>,
@@ -429,7 +429,7 @@ pub enum Role {
     Server,
     /// `A`: the application calls the PMI library.
     Api,
-    /// `P`: the process itself (its environment, its arguments and how it ends).
+    /// `P`: the process itself (its environment, its arguments and its end).
     Process,
     /// `J`: the job (its exit status and its output).
     Job,
@@ -452,7 +452,7 @@ impl ImplementationKind {
 }
 
 impl Role {
-    /// Returns the side that acts in a step of this role. For `P:` steps, it also depends on the action; see [`Step::actor`].
+    /// Returns the side that acts in a step of this role. For `P:` steps, the side also depends on the action; see [`Step::actor`].
     pub(super) fn actor(self, tests: ImplementationKind) -> Actor {
         let does = match self {
             Self::Server => tests != ImplementationKind::Server,

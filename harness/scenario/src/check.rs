@@ -1,4 +1,4 @@
-//! Checks parsed scenarios for mistakes, such as unbound names, unknown requirements, matchers in sent messages, or a negative case without
+//! Checks parsed scenarios for mistakes, such as unbound names, unknown requirements, matchers in sent messages, and negative tests without
 //! a positive control.
 
 use std::{mem, sync::Arc};
@@ -18,9 +18,9 @@ use super::{
 /// The definitions to which a scenario may refer.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
-    /// Returns the fragment with this name.
+    /// A function that returns the fragment with the given name.
     pub fragments: &'a dyn Fn(&str) -> Option<Arc<Scenario>>,
-    /// Returns whether a requirement with this id exists.
+    /// A function that returns whether a requirement with the given id exists.
     pub requirement_ids: &'a dyn Fn(&str) -> bool,
     /// The names of all fragments, for suggestions.
     pub fragment_names: &'a [String],

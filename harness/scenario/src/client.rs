@@ -1,4 +1,4 @@
-//! Additional checks of scenarios for clients: their steps, and the reference server that they describe.
+//! Additional checks of scenarios for clients: their steps, and their settings for the reference server.
 
 use std::cell::LazyCell;
 

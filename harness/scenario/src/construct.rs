@@ -1,4 +1,5 @@
-//! Constructors for trees that are not parsed from a file. These trees have no positions, and the bytes are passed without escapes.
+//! Constructors for trees that are not parsed from a file. These trees have no positions, and the constructors accept bytes without
+//! escapes.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ impl Scenario {
 }
 
 impl Step {
-    /// Returns the side that acts in the step if `tests` is under test.
+    /// Returns the side that acts in the step if an implementation of the kind `tests` is under test.
     pub fn actor(&self, tests: ImplementationKind) -> Actor {
         match &self.action {
             StepAction::Process(

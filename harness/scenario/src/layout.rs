@@ -77,7 +77,7 @@ impl<'a> Head<'a> {
 #[derive(Debug)]
 pub(super) struct HeadRow<'a> {
     pub(super) name: &'a str,
-    /// The `NAME=TEXT` pairs, not yet parsed.
+    /// The unparsed `NAME=TEXT` pairs.
     pub(super) values: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! Patterns for the names of scenarios, requirements and buckets.
+//! Patterns for names, such as those of scenarios and requirements.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -39,7 +39,7 @@ const PROCESS_WORDS: &[&str] = &[
 ];
 const JOB_WORDS: &[&str] = &["exits", "logs"];
 
-/// Returns the text of a comment, without `#` and the space after it.
+/// Returns the text of a comment, without `#` and the following space.
 fn comment(content: &str) -> String {
     let text = content.strip_prefix('#').unwrap_or(content);
     text.strip_prefix(' ').unwrap_or(text).to_owned()
@@ -67,7 +67,7 @@ struct Parser<'a> {
     text: &'a str,
     sink: DiagnosticSink,
     scenario: Scenario,
-    /// The keywords of earlier head lines that may occur only once.
+    /// The keywords that may occur only once, and that earlier head lines contain.
     seen_head_lines: Vec<&'static str>,
     open_blocks: Vec<Block>,
 }
@@ -731,7 +731,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the action of `proxy:N send`: `<close>`, or an optional `<to N>` and then `<right>` or a message.
+    /// Parses the action of `proxy:N send`: `<close>`, or an optional `<to N>` followed by `<right>` or a message.
     fn upstream(&mut self, rest: Span, more: &[SourceLine]) -> Option<UpstreamAction> {
         let (mut to, mut text) = (None, rest);
         let content = self.text_at(rest);

@@ -9,12 +9,12 @@ use super::{ast::*, expr, layout};
 
 /// Indentation of each level of `repeat`, and of continuation lines, in spaces.
 const INDENT: usize = 2;
-/// Width of the longest verb and the spaces after it.
+/// Width of the verb column: the longest verb and the following spaces.
 const VERB_WIDTH: usize = 8;
 /// Maximum width of prose and of lists in the head.
 const MAX_WIDTH: usize = 120;
 
-/// Prints a scenario. Parsing the output returns the same tree if that tree was parsed, or if its templates were created by [`Template`]'s
+/// Prints a scenario. Parsing the output returns an equal tree if `scenario` was parsed, or if its templates were created by [`Template`]'s
 /// constructors.
 ///
 /// Verbs and roles are aligned two spaces after the longest list of ranks, and continuation lines are aligned with the text of their step.
@@ -272,7 +272,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints an action: its first line after the label, and its further lines below.
+    /// Prints an action: the first line after the label, and the remaining lines below it.
     fn action(
         &mut self,
         action: &StepAction,

@@ -93,7 +93,7 @@ impl std::fmt::Display for BoundParty {
 pub struct Requirement {
     /// The stable id.
     pub id: String,
-    /// The level.
+    /// The level, such as MUST.
     pub level: Level,
     /// The kind of text that states the requirement.
     pub basis: Basis,
@@ -109,7 +109,7 @@ pub struct Requirement {
     /// The name of the grammar rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abnf: Option<String>,
-    /// The reason why the requirement cannot be observed from outside.
+    /// The reason why the requirement is not tested, if it is excluded from the tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<String>,
     /// The contradiction in the text, if there is one. A breach of a contradictory requirement is only a note.

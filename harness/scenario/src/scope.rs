@@ -75,7 +75,7 @@ impl Scope {
         }
     }
 
-    /// Binds `$agent`.
+    /// Binds `$agent` to this path.
     pub fn set_agent(&mut self, path: Vec<u8>) {
         self.agent = Some(path);
     }
@@ -98,7 +98,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// Returns an error if one of the templates contains a name that has no value here.
+    /// Returns an error if one of the templates contains a name that has no value in the current step.
     pub fn bind_temporarily(&mut self, values: &[(&str, &Template)]) -> Result<Bindings, ScenarioError> {
         let value = |(name, template): &(&str, &Template)| {
             let value = match template.pieces.as_slice() {
@@ -145,7 +145,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// Returns an error if the name has no value here.
+    /// Returns an error if the name has no value in the current step.
     pub fn var(&self, name: &str) -> Result<Vec<u8>, ScenarioError> {
         match name {
             "rank" => Ok(self.rank.to_string().into_bytes()),
@@ -217,7 +217,7 @@ impl Scope {
         })
     }
 
-    /// Attributes a failed calculation to the scenario, or to the implementation if it involves a captured value.
+    /// Attributes a failed calculation to the implementation if the calculation involves a captured value, and otherwise to the scenario.
     fn calculation_error(&self, expr: &Expr, what: String) -> ScenarioError {
         fn names<'a>(expr: &'a Expr, found: &mut Vec<&'a str>) {
             match expr {

@@ -15,7 +15,8 @@ pub enum Param {
     InOutInt,
     /// `char *` buffer that the function fills. Contains the index of the parameter with the buffer's length, if there is one.
     OutText(Option<usize>),
-    /// `int *` buffer that the function fills with integers. Contains the index of the parameter with their number, if there is one.
+    /// `int *` buffer that the function fills with integers. Contains the index of the parameter with the number of integers, if there is
+    /// one.
     OutInts(Option<usize>),
     /// `const char *[]`: strings, written as "a|b".
     Strings,

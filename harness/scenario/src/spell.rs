@@ -291,7 +291,7 @@ impl Speller<'_> {
         }
     }
 
-    /// Returns the requirement of the dialect with this id or this rule.
+    /// Returns the requirement of the dialect that has this id or this rule.
     fn requirement(&self, id: &Spanned<String>) -> Option<Spanned<String>> {
         if id.value.starts_with('$') {
             // The id is a word of a row, written as `$name`.
@@ -445,9 +445,8 @@ impl Speller<'_> {
         Some(vec![message])
     }
 
-    /// Returns the lines of a request to spawn programs. A field that the current program already has marks the
-    /// beginning of the next program. By default, the program is the agent, one process is requested, and counts are
-    /// correct.
+    /// Returns the lines of a request to spawn programs. A field that the current program already has marks the beginning of the next
+    /// program. By default, the program is the agent, one process is requested, and the counts are correct.
     fn spawn(
         &mut self,
         exchange: &Exchange,
@@ -518,7 +517,7 @@ impl Speller<'_> {
         Some(framing.pick([block, vec![message]]))
     }
 
-    /// Returns the responses that a line stands for, if it names an outcome. Any of them is acceptable.
+    /// Returns the acceptable responses that a line stands for, if the line names an outcome.
     fn response(&mut self, target: &StepTarget, line: &Template) -> Option<Vec<Template>> {
         let (operation, outcome) = match operation(line) {
             Some(operation) => (Some(operation), without_first_word(line)),

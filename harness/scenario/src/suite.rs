@@ -17,7 +17,7 @@ use table::RequestWords;
 
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
 
-/// Extension of scenario files.
+/// The file name extension of scenario files.
 pub const EXTENSION: &str = "pmi";
 
 /// The reason why a suite cannot be loaded.

@@ -11,7 +11,7 @@ macro_rules! visitor {
      ($($mut:tt)?), $iter:ident) => {
         $(#[$doc])*
         pub trait $name<'a>: Sized {
-            /// Visits a statement. By default, visits everything in it.
+            /// Visits a statement. By default, visits everything in the statement.
             fn statement(&mut self, statement: &'a $($mut)? Statement) {
                 $statement(self, statement);
             }

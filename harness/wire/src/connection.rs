@@ -39,7 +39,7 @@ pub enum FramingError {
 /// A complete message, or a framing error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival<'a> {
-    /// The side that sent the message.
+    /// The direction of the message.
     pub direction: Direction,
     /// The framing and the text, as in [`Framed`].
     pub message: Result<(Framing, Cow<'a, [u8]>), FramingError>,

@@ -16,7 +16,7 @@ use crate::{Direction, KvsLimits, Tuple, Version};
 /// A decoded message.
 #[derive(Debug)]
 pub struct Decoded<'a> {
-    /// The side that sent the message.
+    /// The direction of the message.
     pub direction: Direction,
     /// The framing of the message.
     pub framing: Framing,

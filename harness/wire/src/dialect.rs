@@ -40,7 +40,7 @@ impl Dialect {
         self.pick(["PMI-1", "PMI-2"])
     }
 
-    /// Returns the version that a client offers.
+    /// Returns the version that a client of this dialect offers.
     pub fn version(self) -> Version {
         self.pick([Version::V1_1, Version::V2_0])
     }
@@ -61,7 +61,7 @@ impl Dialect {
     }
 }
 
-/// The error for a name that does not belong to a dialect.
+/// The error for an unknown dialect name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown dialect; choose from: {}", Dialect::WORDS.join(", "))]
 pub struct UnknownDialect;

@@ -30,7 +30,7 @@ pub enum DecodeError {
     UnknownCommand {
         /// The framing of the message.
         framing: Framing,
-        /// The side that sent the message.
+        /// The direction of the message.
         direction: Direction,
     },
     /// A required key is missing.

@@ -1,5 +1,5 @@
 //! Splits a byte stream into messages. In PMI-1, the messages are lines: RFC 13 ("Wire Protocol") requires every message to end with a
-//! newline. In PMI-2, they are frames: a six-byte length and a body of that length.
+//! newline. In PMI-2, the messages are frames: a six-byte length and a body of that length.
 
 use memchr::{memchr, memrchr};
 use thiserror::Error;
@@ -55,7 +55,8 @@ pub struct Framer {
     buffer: Vec<u8>,
     /// Offset of the first byte that has not been read.
     start: usize,
-    /// Offset up to which no newline was found. It avoids repeated searches in a line that arrives byte by byte.
+    /// Offset up to which the buffer has been searched for a newline. Storing this offset avoids repeated searches of a line that arrives
+    /// byte by byte.
     searched: usize,
     /// True while the rest of an overlong line is being dropped.
     skipping: bool,

@@ -18,7 +18,7 @@ impl Operation {
         self.exchange().response
     }
 
-    /// Returns the name of the operation's rules in the RFC's ABNF, without `C:` and `S:`.
+    /// Returns the name of the operation's rules in the RFC's ABNF, without the prefixes `C:` and `S:`.
     pub fn rule(self) -> &'static str {
         self.exchange().operation
     }

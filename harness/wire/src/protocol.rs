@@ -1,8 +1,8 @@
 //! The protocol table: for each operation, the spelling of its request and response in each framing, and their fields.
 //!
-//! All users of protocol words derive them from this table: the decoder and the writer, the vocabulary of the scenario language, the axes
-//! of the input space, the fuzzer's words, the dictionaries and `pmi-conform explain OPERATION`. The only exception is the spawn request,
-//! which has several lines or sections: see `spawn`.
+//! Every component that uses protocol words derives them from this table: the decoder and the writer, the vocabulary of the scenario
+//! language, the axes of the input space, the fuzzer's words, the dictionaries and `pmi-conform explain OPERATION`. The only exception is
+//! the spawn request, which has several lines or sections: see `spawn`.
 
 use std::fmt;
 
@@ -61,7 +61,7 @@ impl Version {
     /// The version of PMI-2.
     pub const V2_0: Self = Self { version: 2, subversion: 0 };
 
-    /// Returns whether `group` and `tag` of a barrier have a meaning on a connection with this version.
+    /// Returns whether this version defines the `group` and the `tag` of a barrier.
     pub fn has_group_barriers(self) -> bool {
         self.version == Self::V1_2.version && self >= Self::V1_2
     }
@@ -730,8 +730,8 @@ pub fn common_results(framing: Framing) -> &'static [Field] {
     }
 }
 
-/// Returns the documented exchanges of a framing, and Slurm's ring. The init line, with which PMI-2 begins, is only among the exchanges for
-/// lines.
+/// Returns the documented exchanges of a framing, including Slurm's `ring`. The init line, with which PMI-2 begins, is only among the
+/// exchanges for lines.
 pub fn documented_exchanges(framing: Framing) -> &'static [Exchange] {
     match framing {
         Framing::Lines => LINES,

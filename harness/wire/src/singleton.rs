@@ -1,9 +1,9 @@
 //! Singleton init: a process that was started without a process manager requests one.
 //!
 //! The process listens on a port and starts `mpiexec -pmi_args PORT INTERFACE KEY PID`, which connects to this port. The process manager
-//! sends `cmd=singinit`. The process answers with its version and whether its standard streams should be forwarded. The process manager
-//! confirms with `cmd=singinit_info`, which contains the name of the keyval space. From then on, the protocol is the same as over PMI_FD,
-//! in a group of one process. No specification describes this exchange; this module follows MPICH's client and servers.
+//! sends `cmd=singinit`. The process answers with its version, and states whether its standard streams should be forwarded. The process
+//! manager confirms with `cmd=singinit_info`, which contains the name of the keyval space. From then on, the protocol is the same as over
+//! PMI_FD, in a group of one process. No specification describes this exchange; this module follows MPICH's client and servers.
 
 use crate::message::{Message, ValueReading};
 use crate::protocol::Version;
@@ -110,7 +110,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Parses the arguments of [`PMI_ARGS_OPTION`]: port, interface, key, process.
+    /// Parses the arguments of [`PMI_ARGS_OPTION`]: port, interface, key and process id.
     pub fn parse(words: &[impl AsRef<str>]) -> Option<Self> {
         let [port, _interface, _key, pid] = words else { return None };
         let port = port.as_ref().parse().ok().filter(|port| *port != 0)?;

@@ -19,7 +19,7 @@ pub struct SpawnProgram {
     pub nprocs: u64,
     /// The name of the executable, a `string`.
     pub execname: Vec<u8>,
-    /// The number of programs in the request; 0 in a parsed frame, which does not contain it for each program.
+    /// The number of programs in the request; 0 in a parsed frame, because a frame does not repeat the number in each program.
     pub totspawns: u64,
     /// The number of this program, starting at 1; 0 in a parsed frame, in which programs have no numbers.
     pub spawnssofar: u64,
@@ -148,7 +148,8 @@ impl SpawnSection {
         DecodeError::BadValue { key, rule: Rule::Uint, expected }
     }
 
-    /// Adds a tuple. A key of the command may occur only once in a section (pmi2.common.tuples). For other keys, the first value counts.
+    /// Adds a tuple. A key of the command may occur only once in a section (requirement `pmi2.common.tuples`). For other keys, the first
+    /// value counts.
     fn add(&mut self, key: &[u8], value: Cow<'_, [u8]>) -> Result<(), DecodeError> {
         if !self.0.contains_key(key) {
             self.0.insert(key.to_vec(), value.into_owned());
@@ -161,7 +162,7 @@ impl SpawnSection {
         if is_known { Err(DecodeError::RepeatedKey(key.into_owned().into())) } else { Ok(()) }
     }
 
-    /// Returns the number under a key. If the key is missing, returns `default`, or an error if that is `None`.
+    /// Returns the number under a key. If the key is missing, returns `default`, or an error if `default` is `None`.
     fn number(&self, key: &'static str, default: Option<u64>) -> Result<u64, DecodeError> {
         match (self.0.get(key.as_bytes()), default) {
             (Some(value), _) => parse_uint(value).ok_or(DecodeError::value(key, Rule::Uint, Framing::Frames)),
@@ -170,8 +171,8 @@ impl SpawnSection {
         }
     }
 
-    /// Returns the number of programs, arguments or pairs under a key. If the key is missing, returns `default`, or an error if that is
-    /// `None`. Also returns an error if the number exceeds the limit.
+    /// Returns the number of programs, arguments or pairs under a key. If the key is missing, returns `default`, or an error if `default`
+    /// is `None`. Also returns an error if the number exceeds the limit.
     fn count(&self, key: &'static str, default: Option<u64>) -> Result<u64, DecodeError> {
         let value = self.number(key, default)?;
         let is_bounded = value <= Self::MAX_COUNT;

@@ -23,7 +23,7 @@ pub struct ClientFault {
 pub type ClientVariation = ClientFault;
 
 impl ClientFault {
-    /// Returns the plain session with this entry's change.
+    /// Returns the plain session with this entry's changes.
     pub fn session(&self) -> ClientSession {
         let mut session = self.plain.session();
         self.edit.apply(&mut session, &Circumstances::default());
@@ -31,12 +31,12 @@ impl ClientFault {
     }
 }
 
-/// A requirement on clients that no script can break in a way that shows on the wire.
+/// A requirement on clients that no script can break in a way that is visible on the wire.
 #[derive(Debug)]
 pub struct UndetectableRequirement {
     /// Id of the requirement.
     pub id: &'static str,
-    /// Reason why no script can break it.
+    /// The reason why no script can break the requirement.
     pub reason: &'static str,
 }
 

@@ -23,7 +23,7 @@ pub enum SessionAction {
     /// Writes these bytes. `{kvs}` stands for the keyval space of the process's group, `{child}` for that of the spawned group, and
     /// `{agent}` for a program that can be spawned.
     Write(Vec<u8>),
-    /// Writes these PMI-2 bodies in one write, each preceded by its length.
+    /// Writes these PMI-2 bodies in a single write, each preceded by its length.
     Frames(Vec<Vec<u8>>),
     /// Closes the connection and exits.
     Close,
@@ -51,7 +51,7 @@ pub struct ClientSession {
     pub ranks: u32,
     /// The steps, in order. A write is skipped if its process is still waiting for an answer, unless the step has `without_waiting`.
     pub steps: Vec<SessionStep>,
-    /// Maximum number of bytes in one write.
+    /// Maximum number of bytes in a single write.
     pub max_write: usize,
     /// The name of the server's fault, if it has one.
     pub server_fault: Option<&'static str>,
@@ -70,7 +70,7 @@ pub(super) const SPAWN_TWO: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntots
      preput_key_0=pre0\npreput_val_0=a\npreput_key_1=pre1\npreput_val_1=b\ninfo_num=0\nendcmd\n\
      mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
 
-/// The lines of the plain PMI-1 session: group, rank, operation, line.
+/// The lines of the plain PMI-1 session. Each entry consists of the group, the rank, the operation and the line.
 const LINES: [(u32, u32, &str, &str); 28] = [
     (0, 0, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
     (0, 1, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
@@ -102,7 +102,8 @@ const LINES: [(u32, u32, &str, &str); 28] = [
     (0, 1, "finalize", "cmd=finalize\n"),
 ];
 
-/// The lines of the plain PMI-1.2 session: rank, operation, line, and whether the process is in a barrier at that point.
+/// The lines of the plain PMI-1.2 session. Each entry consists of the rank, the operation, the line, and a flag that is true if the process
+/// is in a barrier at that point.
 const GROUPS: [(u32, &str, &str, bool); 24] = [
     (0, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
     (1, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
@@ -131,7 +132,7 @@ const GROUPS: [(u32, &str, &str, bool); 24] = [
     (1, "finalize", "cmd=finalize\n", false),
 ];
 
-/// The bodies of the plain PMI-2 session: group, rank, body.
+/// The bodies of the plain PMI-2 session. Each entry consists of the group, the rank and the body.
 const FRAMES: [(u32, u32, &str); 24] = [
     (0, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=TRUE;"),
     (0, 1, "cmd=fullinit;pmijobid=job;pmirank=1;threaded=TRUE;"),

@@ -84,7 +84,7 @@ pub(crate) fn first_frame(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Replaces an unknown command with a similar known command. Depending on `way`, the known command is a prefix of the unknown command,
-/// begins with it, or differs from it only in case.
+/// begins with the unknown command, or differs from the unknown command only in case.
 fn correct_command(bytes: &mut Vec<u8>, way: &str) -> Result<bool, UnknownStep> {
     let word = command(bytes).to_ascii_lowercase();
     let is_similar = |known: &[u8]| match way {

@@ -1,9 +1,9 @@
 //! Edits as data: the changes that an entry of `faults.toml` makes, step by step.
 //!
-//! A step is a verb and its arguments. Each kind of target has its own steps. [`bytes`] contains the steps for values,
-//! keys, names and bytes that are read; [`environment`] those for the variables of a process. [`request`], [`response`]
-//! and [`spawn`] contain the steps for requests, responses and spawn requests, and [`line`] the conditions on requests.
-//! A step that needs special code has a separate arm in the `match` of its target.
+//! A step is a verb and its arguments. Each kind of target has its own steps. [`bytes`] contains the steps for values, keys, names and
+//! bytes that are read; [`environment`] contains those for the variables of a process. [`request`], [`response`] and [`spawn`] contain the
+//! steps for requests, responses and spawn requests, and [`line`] the conditions on requests. A step that needs special code has a separate
+//! arm in the `match` of its target.
 
 mod bytes;
 mod environment;

@@ -56,7 +56,7 @@ impl<'a> RequestDraft<'a> {
         Self { request, situation, outcome: None, clears_attributes: false }
     }
 
-    /// Applies a step to an argument. If the request lacks the argument, conditions about it do not hold.
+    /// Applies a step to an argument. If the request lacks the argument, conditions on the argument do not hold.
     fn argument(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Steps and their targets.
+//! The steps of an edit, and the targets that the steps change.
 
 use thiserror::Error;
 
@@ -7,14 +7,14 @@ use crate::circumstances::Circumstances;
 /// A verb and its arguments.
 pub type VerbAndArguments = &'static [&'static str];
 
-/// A step that its target does not support, or that has wrong arguments.
+/// The error for a step that its target does not support, or that has wrong arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("unknown step or wrong arguments")]
 pub struct UnknownStep;
 
 /// A target that steps can change.
 pub trait Editable {
-    /// Applies one step. Returns false for a condition that does not hold.
+    /// Applies a step. Returns false if the step is a condition that does not hold.
     ///
     /// # Errors
     ///

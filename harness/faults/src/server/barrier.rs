@@ -126,7 +126,7 @@ impl Server {
         }
     }
 
-    /// See [`pmi_reference::Server::fail_barrier`].
+    /// Releases the barrier with a failure if a process has left; see [`pmi_reference::Server::fail_barrier`].
     pub(super) fn fail_barrier(&mut self, by: Proc) {
         if self.server.is_barrier_lost(by.group) {
             if self.barrier_effect(by) == Some(BarrierEffect::LeaverCounts) {

@@ -18,8 +18,8 @@ impl Server {
         alias
     }
 
-    /// Returns the result of a put if it differs from that of the reference. Also records every successful put, because effects on get need
-    /// the origin of each value.
+    /// Returns the result of a put if the result differs from that of the reference server. Also records every successful put, because
+    /// effects on get need the origin of each value.
     pub(super) fn affected_put(
         &mut self,
         from: Proc,
@@ -125,7 +125,7 @@ impl Server {
         ok
     }
 
-    /// Returns the result of a get if it differs from that of the reference.
+    /// Returns the result of a get if the result differs from that of the reference server.
     pub(super) fn affected_get(
         &mut self,
         from: Proc,

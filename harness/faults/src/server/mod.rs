@@ -68,19 +68,19 @@ impl Server {
         Self { server, state: EffectState::of(&behaviour), actions: VecDeque::new() }
     }
 
-    /// See [`pmi_reference::Server::add_group`].
+    /// Adds a process group; see [`pmi_reference::Server::add_group`].
     pub fn add_group(&mut self, spec: GroupSpec) -> GroupId {
         let group = self.server.add_group(spec);
         self.affect_group(group);
         group
     }
 
-    /// See [`pmi_reference::Server::size`].
+    /// Returns the number of processes in a group.
     pub fn size(&self, group: GroupId) -> u32 {
         self.server.size(group)
     }
 
-    /// See [`pmi_reference::Server::environment`].
+    /// Returns the environment variables of a process; see [`pmi_reference::Server::environment`].
     pub fn environment(&mut self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let mut env = self.server.environment(p, place);
         if !(self.connection_method() == ConnectionMethod::Singleton && p.group == 0) {
@@ -100,12 +100,12 @@ impl Server {
         self.pick(p, |e| matches!(e, Effect::StrayEndsJob).then_some(())).is_some()
     }
 
-    /// See [`pmi_reference::Server::connection_method`].
+    /// Returns the method by which processes get their connections.
     pub fn connection_method(&self) -> ConnectionMethod {
         self.server.connection_method()
     }
 
-    /// See [`pmi_reference::Server::welcome`].
+    /// Returns the first message to send on a connection; see [`pmi_reference::Server::welcome`].
     pub fn welcome(&mut self) -> Vec<u8> {
         let asks = self.server.welcome();
         match self.connection_method() {
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// See [`pmi_reference::Server::admit`].
+    /// Returns the process that a first message identifies, and the response; see [`pmi_reference::Server::admit`].
     pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let (p, mut received) = self.server.admit(line)?;
         if self.connection_method() == ConnectionMethod::Singleton {
@@ -128,7 +128,7 @@ impl Server {
         Some((p, received))
     }
 
-    /// See [`pmi_reference::Server::receive`].
+    /// Reads bytes from a process, and performs the requests in them; see [`pmi_reference::Server::receive`].
     pub fn receive(&mut self, from: Proc, bytes: &[u8]) {
         if self.state.is_none() {
             return self.server.receive(from, bytes);
@@ -155,7 +155,7 @@ impl Server {
         self.server.process_mut(from).framer = framer;
     }
 
-    /// Begins a round of the event loop. Returns true if an effect needs requests that arrive at the same time.
+    /// Begins a round of the event loop. Returns true if the server has an effect that applies when requests arrive at the same time.
     pub fn begin_round(&mut self) -> bool {
         self.state.as_mut().is_some_and(|state| {
             state.first_sender = None;
@@ -163,7 +163,7 @@ impl Server {
         })
     }
 
-    /// See [`pmi_reference::Server::closed`].
+    /// Handles the end of a connection; see [`pmi_reference::Server::closed`].
     pub fn closed(&mut self, from: Proc) {
         match self.state {
             None => self.server.closed(from),
@@ -181,18 +181,18 @@ impl Server {
         self.state.iter_mut().for_each(|state| state.late = true);
     }
 
-    /// See [`pmi_reference::Server::spawned`].
+    /// Reports the result of a spawn; see [`pmi_reference::Server::spawned`].
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         self.server.spawned(group, errcodes);
         self.forward_actions();
     }
 
-    /// See [`pmi_reference::Server::is_joined`].
+    /// Returns whether a process has initialized but not finalized; see [`pmi_reference::Server::is_joined`].
     pub fn is_joined(&self, p: Proc) -> bool {
         self.server.is_joined(p)
     }
 
-    /// See [`pmi_reference::Server::next_action`].
+    /// Returns the next action for the driver; see [`pmi_reference::Server::next_action`].
     pub fn next_action(&mut self) -> Option<ServerAction> {
         match self.state {
             None => self.server.next_action(),

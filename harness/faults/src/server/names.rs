@@ -9,7 +9,7 @@ use super::rare_state::value_of;
 use crate::effect::{Effect, NamesEffect};
 
 impl Server {
-    /// Returns the result of a request if it differs from that of the reference.
+    /// Returns the result of a request if the result differs from that of the reference server.
     pub(super) fn affected_names(
         &mut self,
         from: Proc,

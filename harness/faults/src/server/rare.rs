@@ -173,7 +173,7 @@ mod tests {
         server
     }
 
-    /// Sends a line from a process, and returns the responses to it.
+    /// Sends a line from a process, and returns the responses.
     fn ask(server: &mut Server, rank: u32, line: &str) -> String {
         let from = Proc { group: 0, rank };
         server.receive(from, format!("{line}\n").as_bytes());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Pairs of a key and its value, or of a name and its port.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The state that a job leaves for the next one, for the rare faults that depend on it.
+/// The state that a job passes to the next job, for rare faults that depend on an earlier job.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct EarlierJob {
     pub(super) pairs: Pairs,

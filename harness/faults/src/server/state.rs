@@ -26,7 +26,8 @@ struct ActiveEffect {
 }
 
 impl ActiveEffect {
-    /// Counts an occasion, and returns whether the effect applies on it. A rehearsed effect applies until it has shown.
+    /// Counts an occasion, and returns whether the effect applies on this occasion. In a rehearsal, an effect applies until it has been
+    /// shown once.
     fn applies(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
         let is_elsewhere = circumstances.framing.is_some_and(|framing| !self.dialects.has(framing));
         if is_elsewhere || rehearsed && self.shown {
@@ -84,7 +85,7 @@ pub(super) struct EffectState {
     /// True if requests are no longer answered.
     pub(super) stopped_answering: bool,
     pub(super) opened_barriers: u64,
-    /// Group barriers that have been opened.
+    /// Group barriers that have released their processes at least once.
     pub(super) opened_group_barriers: Vec<(GroupId, BarrierIdentity)>,
     /// The name that every created keyval space gets.
     pub(super) space_name: Option<Vec<u8>>,

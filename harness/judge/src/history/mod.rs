@@ -29,8 +29,8 @@ fn check(history: &History) -> Vec<Contradiction> {
     found
 }
 
-/// Maximum number of contradictions that are reported. The number is limited because looking for invalid input before each contradiction
-/// takes time.
+/// Maximum number of contradictions to report. The number is limited because looking for invalid input before each contradiction takes
+/// time.
 const MAX_CONTRADICTIONS: usize = 20;
 
 /// Checks the history of these events, and adds its contradictions to the findings of the monitors. Ignores contradictions that invalid

@@ -9,10 +9,10 @@ use pmi_scenario::ids::rules;
 use super::operation::{Contradiction, HistoryRequest, HistoryResponse, TimedOperation, UNANSWERED};
 use crate::observation::quote_bytes;
 
-/// Maximum number of states that the possible orders of the operations on a name may reach. A name with more states is not judged.
+/// Maximum number of states to consider for a name. A name whose operations can lead to more states is not judged.
 const MAX_STATES: usize = 4096;
 
-/// A state after an order of operations: the port of the name, and the indices of the open operations that have taken effect.
+/// The state after a sequence of operations: the port of the name, and the indices of the open operations that have taken effect.
 type State<'h> = (Option<&'h [u8]>, BTreeSet<usize>);
 
 pub(super) fn check(all: &[TimedOperation]) -> Vec<Contradiction> {
@@ -164,8 +164,8 @@ fn with_lookups<'h>(
     (port, done)
 }
 
-/// Removes operations while the response of operation `at` remains unexplained, and returns the remaining ones. An operation that could
-/// explain the response is removed only if a later operation undoes it.
+/// Removes operations as long as the response to operation `at` remains unexplained, and returns the remaining operations. An operation
+/// that could explain the response is removed only if a later operation undoes it.
 fn smallest(all: &[TimedOperation], at: usize, mut operations: Vec<usize>) -> Vec<usize> {
     let helps = |index: usize| match (&all[index].request, &all[at].response) {
         (HistoryRequest::Publish(_, port), Some(HistoryResponse::Found(found))) => port == found,

@@ -1,4 +1,4 @@
-//! Operations and their history.
+//! The operations of a session's processes, and the history that contains them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

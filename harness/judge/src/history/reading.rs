@@ -13,8 +13,8 @@ use crate::kvs::is_ambiguous;
 #[derive(Debug, Default)]
 pub(crate) struct HistoryReader {
     history: History,
-    /// The unanswered requests of each process: the operation in the protocol table and, if the history contains the request, its index in
-    /// the history.
+    /// The unanswered requests of each process: the name of the operation in the protocol table and, if the history contains the request,
+    /// its index in the history.
     open: BTreeMap<Proc, Vec<(&'static str, Option<usize>)>>,
     is_over: bool,
     has_upstream: bool,

@@ -1,4 +1,5 @@
-//! Tests that compare the check with a search through all orders of the operations, and with the result that follows from the standard.
+//! Tests that compare the history check with a search through all orders of the operations, and with the result that follows from the
+//! standard.
 
 use std::collections::BTreeMap;
 
@@ -122,7 +123,7 @@ fn is_explained(history: &History, ranks: u32) -> bool {
     some_order(all, ranks, &points.flatten().collect::<Vec<_>>(), &Model::default())
 }
 
-/// Draws a history with up to six operations of two or three processes. Operations of the same process do not overlap.
+/// Generates a random history with up to six operations of two or three processes. Operations of the same process do not overlap.
 fn draw(u: &mut Unstructured<'_>) -> Result<(History, u32)> {
     let ranks = u.int_in_range(2..=3)?;
     let names = u.arbitrary()?;

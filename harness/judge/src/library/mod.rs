@@ -49,13 +49,13 @@ enum ReceivedInCall {
 struct LibraryProcess {
     /// True if the runner started the process, rather than a process manager.
     started: bool,
-    /// The outcome of loading the library: `None` if it is unknown, `Some(None)` if the library was loaded, otherwise the error.
+    /// The outcome of loading the library: `None` if the outcome is unknown, `Some(None)` if the library was loaded, otherwise the error.
     loaded: Option<Option<String>>,
     call: Option<PendingCall>,
     /// True if the process's requests wait until the scenario expects them.
     holds_requests: bool,
     returned: Option<CallResult>,
-    /// The message about a function that the scenario calls and the library lacks.
+    /// The message about a missing function, if the library lacks a function that the scenario calls.
     missing: Option<String>,
     /// The number of barriers that the process has entered.
     barriers: u32,

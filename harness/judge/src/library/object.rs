@@ -21,7 +21,7 @@ pub(super) struct LibraryFile<'a> {
 
 impl LibraryFile<'_> {
     /// Checks the file against a requirement. Returns the expectation and the observation if the file breaks the requirement. Returns
-    /// `None` if it does not, or if the requirement is not about files.
+    /// `None` otherwise, for example if the requirement is not about files.
     pub(super) fn check(&self, requirement: &str) -> Option<(&'static str, String)> {
         let called = self.soname.unwrap_or(self.name);
         let named = || match self.soname {

@@ -24,7 +24,7 @@ fn missing(message: &Decoded<'_>) -> Option<String> {
 }
 
 impl Monitor {
-    /// Judges the response to a request that changes nothing: whether it reports success, and whether its fields are complete.
+    /// Judges a response that needs no specific check: the response must report success and contain all result fields.
     pub(super) fn plain_answered(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let Some(op) = op else { return };
         let ok = message.is_success();
@@ -162,7 +162,7 @@ impl Monitor {
         }
     }
 
-    /// Judges the response to a get of a node attribute. `wait` and `existed` are described at [`RequestDetail::GetNode`].
+    /// Judges the response to a get of a node attribute. See [`RequestDetail::GetNode`] for `wait` and `existed`.
     pub(super) fn node_get_answered(
         &mut self,
         p: Proc,

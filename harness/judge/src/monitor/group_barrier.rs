@@ -149,7 +149,8 @@ impl Monitor {
         }
     }
 
-    /// Matches a barrier response with a group barrier, and judges it. Returns false if the response does not answer a group barrier.
+    /// Matches a barrier response with a group barrier, and judges the response. Returns false if the response does not answer a group
+    /// barrier.
     pub(super) fn group_barrier_answered(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let line = message.text;
         let is_barrier = message.operation() == Some(Operation::Barrier);
@@ -247,7 +248,7 @@ impl Monitor {
         false
     }
 
-    /// Returns the requirement that is broken if a barrier opens too early.
+    /// Returns the requirement that is broken if a barrier releases a process too early.
     fn early_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let others = self.groups.get(&p.group).into_iter().flat_map(|g| g.group_barriers.keys());
         let alike = |other: &GroupBarrierName| {
@@ -267,7 +268,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that is broken if a barrier does not open. The requirement depends on what is unusual about the barrier.
+    /// Returns the requirement that is broken if a barrier does not release its processes. The requirement depends on what is unusual about
+    /// the barrier.
     fn stuck_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let group = self.groups.get(&p.group);
         let rank = group.and_then(|g| g.ranks.get(p.rank));
@@ -284,8 +286,8 @@ impl Monitor {
         }
     }
 
-    /// Prepares for a response to `op`: moves the request that it answers to the front of the pending requests. In PMI-1.2, a process that
-    /// is in a barrier may send other requests, which are answered before the barrier ends.
+    /// Prepares for a response to `op`: moves the request that the response answers to the front of the pending requests. In PMI-1.2, a
+    /// process that is in a barrier may send other requests, which are answered before the barrier ends.
     pub(super) fn move_to_front(&mut self, p: Proc, op: Operation) {
         let rank = self.rank(p);
         if !rank.has_group_barriers() {
@@ -309,8 +311,8 @@ impl Monitor {
         rank.pending.iter().any(|pending| pending.op != Some(Operation::Barrier))
     }
 
-    /// Reports that a process did not receive a value that it must see, because it has left a group barrier that the putting process
-    /// entered after the put.
+    /// Reports that a process did not receive a required value. The value is required because the process has left a group barrier that the
+    /// putting process entered after the put.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
         let expected =
             format!("the value of {}, which a process of the group had put before", quote_bytes(key));

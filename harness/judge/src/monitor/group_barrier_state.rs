@@ -1,4 +1,4 @@
-//! The monitor's state about barriers over part of a process group.
+//! The monitor's state for barriers over part of a process group.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct GroupBarrierLog {
     pub(super) entered: BTreeMap<u32, u64>,
     /// For each rank, the number of times that the rank has left the barrier.
     pub(super) left: BTreeMap<u32, u64>,
-    /// The puts that were known to the processes when they entered the barrier. Each process that leaves the barrier must see them.
+    /// The puts that were known to the processes when they entered the barrier. Each process that leaves the barrier must see these puts.
     pub(super) known: KnownPuts,
 }
 

@@ -168,7 +168,7 @@ impl Monitor {
         }
     }
 
-    /// Compares a pair with the limits of the draft.
+    /// Checks the lengths of a pair against the limits of the draft.
     pub(super) fn check_lengths(&mut self, p: Proc, key: &[u8], value: &[u8]) {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
             self.irregular_sent(p);

@@ -145,7 +145,7 @@ impl Monitor {
         RequestDetail::Plain
     }
 
-    /// Records an abort, with or without an exit code. The operating system keeps only the low eight bits of a code.
+    /// Records an abort, with or without an exit code. The operating system keeps only the low eight bits of an exit code.
     pub(super) fn abort_requested(&mut self, p: Proc, message: &Decoded<'_>) -> Option<RequestDetail> {
         self.allow_abort(p, Unspecified::Abort);
         let exitcode = message.field("exitcode").and_then(|code| parse_int(&code));

@@ -10,7 +10,7 @@ pub(crate) enum NameRequest {
 }
 
 impl NameRequest {
-    /// Reads a well-formed request, if it is about a name.
+    /// Reads a request about a published name. Returns `None` for any other message.
     pub(crate) fn new(message: &Decoded<'_>) -> Option<Self> {
         let name = || message.field("service").unwrap_or_default().into_owned();
         Some(match message.operation()? {

@@ -1,4 +1,4 @@
-//! Reads the requests of clients, and passes each one to the judge of its operation.
+//! Reads the requests of clients, and passes each request to the function that judges its operation.
 
 use std::borrow::Cow;
 
@@ -160,8 +160,8 @@ impl Monitor {
         self.request(p, message, needs);
     }
 
-    /// Judges whether a well-formed request may be sent now, and stores the request until it is answered. `needs` is
-    /// the rule of the draft that the request depends on, if any.
+    /// Checks whether a well-formed request may be sent now, and stores the request until it is answered. `needs` is the rule of the draft
+    /// that the request depends on, if any.
     pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>, needs: Option<&'static str>) {
         let op = message.operation();
         let thrid = message.field("thrid").map(Cow::into_owned);

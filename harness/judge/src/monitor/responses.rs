@@ -168,7 +168,7 @@ impl Monitor {
         (requirement, expected.to_owned())
     }
 
-    /// Assigns a response to the first pending request that it fits.
+    /// Assigns a response to the first pending request that the response fits.
     fn uncorrelated_answer(&mut self, p: Proc, op: Operation, message: &Decoded<'_>) {
         let rank = self.rank(p);
         let place = |op| rank.pending.iter().position(|pending| pending.op == op);
@@ -227,7 +227,7 @@ impl Monitor {
         self.answered(p, pending, message);
     }
 
-    /// Judges a response whose command belongs to the request.
+    /// Judges a response whose command matches the request.
     fn answered(&mut self, p: Proc, pending: MonitoredRequest, message: &Decoded<'_>) {
         match pending.detail {
             RequestDetail::Init(offered) => self.init_answered(p, offered, message),

@@ -22,7 +22,7 @@ use crate::kvs::{KnownPuts, Kvs};
 use crate::lookup_cache::LookupCache;
 use crate::observation::ObservationText;
 
-/// Length in bytes beyond which a server may reject a request. RFC 13 sets no limit for messages, but no operation needs a longer one.
+/// Length in bytes beyond which a server may reject a request. RFC 13 sets no limit for messages, but no operation needs a longer request.
 pub(super) const MIN_LONG_REQUEST: usize = 8 * 1024;
 
 /// Number of bytes that a server usually reads at once.
@@ -46,7 +46,7 @@ pub(super) const COMPLETE_RESPONSE_REQUIREMENT: &str = ids::RFC13_RESPONSE_COMPL
 /// The reserved prefix of keys that the process manager itself provides.
 pub(super) const RESERVED_PREFIX: &[u8] = b"PMI_";
 
-/// Returns the requirement of a rule for the dialect of a message.
+/// Returns the requirement for the dialect of a message. `rule` contains the requirements for PMI-1 and PMI-2, in this order.
 pub(super) fn cite(message: &Decoded<'_>, rule: [&'static str; 2]) -> &'static str {
     message.framing.pick(rule)
 }
@@ -167,7 +167,7 @@ pub(super) struct MonitoredRank {
     pub(super) version_above_offer: Option<(Version, Version)>,
     /// In PMI-1.2, the `group` of the last barrier of the whole group that the process entered: `WORLD`, or `None` if the key was missing.
     pub(super) world_spelling: Option<Vec<u8>>,
-    /// The barriers over part of the process's group that the process has entered and not left.
+    /// The barriers over part of the process's group that the process has entered but not left.
     pub(super) open_barriers: Vec<GroupBarrierName>,
     /// The puts that the process must see because of barriers over part of its group.
     pub(super) required_puts: KnownPuts,
@@ -215,7 +215,7 @@ impl MonitoredRank {
         })
     }
 
-    /// Returns true if the version in use has barriers over part of a group.
+    /// Returns true if the version in use supports barriers over part of a group.
     pub(super) fn has_group_barriers(&self) -> bool {
         self.version.is_some_and(Version::has_group_barriers)
     }
@@ -241,7 +241,7 @@ pub(super) struct MonitoredGroup {
     /// The process mapping that was sent over lines, and the process mapping that was sent over frames.
     pub(super) mappings: [Option<Vec<u8>>; 2],
     pub(super) kvs: Kvs,
-    /// The rank that put each key first.
+    /// For each key, the rank that put the key first.
     pub(super) writers: HashMap<Vec<u8>, u32>,
     /// Keys whose values in the keyval space are unknown, for instance because they were put before the name of the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
@@ -322,11 +322,11 @@ impl MonitoredGroup {
     }
 }
 
-/// The monitor; see the documentation of [`monitor`](super).
+/// A model of PMI-1 and PMI-2 that reports violations by either side; see the [module documentation](super).
 #[derive(Debug, Default)]
 pub struct Monitor {
     pub(crate) connections: Connections,
-    /// True if the bytes of the event continue a message that began in an earlier event.
+    /// True if the bytes of the current event continue a message that began in an earlier event.
     pub(super) continues_message: bool,
     /// True if there was any activity on a connection that belongs to no process: bytes, a close, or a missing response.
     pub(super) has_stray_bytes: bool,
@@ -338,9 +338,9 @@ pub struct Monitor {
     pub(super) accepts_argument_bases: [bool; 2],
     /// The requirements that the scenario tests; `None` if there is no scenario.
     pub(super) focus: Option<Vec<String>>,
-    /// The versions that the connections have agreed on.
+    /// The versions negotiated on the connections.
     pub(super) versions: BTreeSet<Version>,
-    /// The first version that a server chose although it was higher than the offer.
+    /// The first version above the client's offer that a server chose.
     pub(super) first_version: Option<Version>,
     pub(super) groups: BTreeMap<u32, MonitoredGroup>,
     /// The published names and their ports.
@@ -416,7 +416,7 @@ impl Monitor {
         std::mem::take(&mut self.findings)
     }
 
-    /// Returns true if the server starts far more processes than requested. Such a server may never stop.
+    /// Returns true if the server starts far more processes than requested. Such a server may never stop starting processes.
     pub fn starts_too_many(&self) -> bool {
         self.processes_spawned > self.processes_requested.saturating_add(MAX_EXCESS_PROCESSES)
     }
@@ -426,7 +426,7 @@ impl Monitor {
         self.spawned
     }
 
-    /// Returns the versions that the connections have agreed on, for example `1.1`, the lowest first.
+    /// Returns the versions negotiated on the connections, for example `1.1`, the lowest first.
     pub(crate) fn versions(&self) -> Vec<String> {
         self.versions.iter().map(Version::to_string).collect()
     }
@@ -436,12 +436,12 @@ impl Monitor {
         self.wire_offered == Some(false)
     }
 
-    /// Returns the number of messages from and to the processes.
+    /// Returns the number of messages to and from the processes.
     pub fn messages(&self) -> usize {
         self.messages
     }
 
-    /// Returns true if this side has sent a message that breaks the grammar, does not fit the state or is ambiguous. For a server, the
+    /// Returns true if this party has sent a message that breaks the grammar, does not fit the state or is ambiguous. For a server, the
     /// result is known only if responses are inspected.
     pub(crate) fn is_irregular_of(&self, party: PartyKind) -> bool {
         if party == PartyKind::Client { self.irregular } else { self.irregular_response }
@@ -454,7 +454,7 @@ impl Monitor {
             || direction == Direction::ToServer && ranks.any(|rank| rank.spawn.is_some())
     }
 
-    /// Returns true if a process and the server have agreed on this framing.
+    /// Returns true if a process and the server have negotiated this framing.
     pub fn has_negotiated(&self, framing: Framing) -> bool {
         self.process_connections().any(|(_, connection)| connection.negotiated() == Some(framing))
     }
@@ -625,7 +625,7 @@ impl Monitor {
             .any(|(of, r)| r.spawn.is_some() || begun(of))
     }
 
-    /// Reports a breach by the server.
+    /// Reports a violation by the server.
     pub(super) fn server_error(
         &mut self,
         p: Proc,
@@ -636,8 +636,8 @@ impl Monitor {
         self.find(PartyKind::Server, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Reports a breach by the client that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid request
-    /// or counts it towards a barrier, so no later finding against the server may depend on the request.
+    /// Reports a violation by the client that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid
+    /// request or counts it towards a barrier, so no later finding against the server may depend on the request.
     pub(super) fn client_error(
         &mut self,
         p: Proc,
@@ -649,13 +649,13 @@ impl Monitor {
         self.client_misuse(p, requirement, expected, seen);
     }
 
-    /// Records that a client's breach allows the server to abort, and makes it unknown whether the server counts the request.
+    /// Records that the server may abort because of a client's violation, and that the server's state for the group is unknown.
     pub(super) fn server_may_abort(&mut self, p: Proc) {
         self.allow_abort(p, Unspecified::RuleViolation);
         self.forget_state(p, Unspecified::RuleViolation);
     }
 
-    /// Reports a breach by the client that a server may not notice.
+    /// Reports a violation by the client that a server may not notice.
     pub(super) fn client_misuse(
         &mut self,
         p: Proc,
@@ -666,7 +666,7 @@ impl Monitor {
         self.find(PartyKind::Client, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Adds a finding, unless the maximum number of findings is reached.
+    /// Adds a finding, unless the maximum number of findings has been reached.
     pub(super) fn find(
         &mut self,
         party: PartyKind,

@@ -1,4 +1,4 @@
-//! The common wrapper for all C API calls, and the return codes that both libraries use. The codes have the same numbers in both libraries.
+//! A wrapper for all C API calls, and the return codes, which have the same values in PMI-1 and PMI-2.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -50,7 +50,7 @@ pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
 ///
 /// # Safety
 ///
-/// `buffer` must be NULL or have `length` bytes.
+/// `buffer` must be NULL, or point to at least `length` writable bytes.
 pub unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Result<(), Code> {
     if buffer.is_null() {
         return Err(Code::InvalidArg);

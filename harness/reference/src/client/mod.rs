@@ -194,13 +194,13 @@ pub struct Client {
     offered_version: Version,
     /// The version in use.
     version: Version,
-    /// The thread that makes the next requests.
+    /// The id of the thread that makes the next requests.
     thrid: Option<Vec<u8>>,
     /// The tags of open group barriers.
     open: Vec<u64>,
     maxes: Option<KvsLimits>,
     kvsname: Option<Vec<u8>>,
-    /// Keys that were put.
+    /// The keys that the client has put.
     keys: HashSet<Vec<u8>>,
     /// True if the client accepts the breaches that [`Client::lenient`] lists.
     lenient: bool,
@@ -487,7 +487,7 @@ impl Client {
         self.abort_with(&fields)
     }
 
-    /// Requests the end of the job, with a message for humans (draft, "`PMI_Abort`"). No response follows.
+    /// Requests the end of the job, with a human-readable message (draft, "`PMI_Abort`"). No response follows.
     pub fn abort_job(&mut self, is_world: bool, message: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.abort_with(&[("isworld", boolean_text(is_world)), ("msg", message)])
     }
@@ -546,7 +546,7 @@ impl Client {
         })
     }
 
-    /// Handles the end of the connection, which is an error unless the client has left.
+    /// Handles the end of the connection, which is an error unless the client has finalized or aborted.
     pub fn closed(&mut self) -> Result<(), ServerError> {
         let over = self.phase == ClientPhase::Left && self.pending.is_empty();
         self.phase = ClientPhase::Broken;

@@ -1,4 +1,4 @@
-//! The settings of a server, the groups that it serves, and the actions of its driver.
+//! The settings of a server, the groups that it serves, and the actions that it requests from its driver.
 
 use pmi_wire::{ConnectionMethod, Dialect, KvsLimits, Proc, SpawnProgram};
 
@@ -101,7 +101,7 @@ pub struct GroupSpec {
     pub spawned: bool,
 }
 
-/// An action that the driver must perform.
+/// An action for the driver, which is the code that performs the server's I/O.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerAction {
     /// Write these bytes to the process's connection.

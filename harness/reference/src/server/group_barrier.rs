@@ -20,8 +20,9 @@ impl ProcessGroup {
 }
 
 impl Server {
-    /// Enters the barrier of a request: a group barrier or, without a group, the barrier of RFC 13. The key `group` has a meaning only in
-    /// PMI-1.2 (MPICH's list of PMI messages). Otherwise, it is an additional key, which parsers should ignore (RFC 13, "Wire Protocol").
+    /// Enters the barrier that a request names: a group barrier or, without a group, the barrier of RFC 13. The key `group` has a meaning
+    /// only in PMI-1.2 (MPICH's list of PMI messages). Otherwise, it is an additional key, which parsers should ignore (RFC 13, "Wire
+    /// Protocol").
     pub(super) fn enter(
         &mut self,
         from: Proc,

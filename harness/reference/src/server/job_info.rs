@@ -21,7 +21,7 @@ impl Server {
         self.config.universe_size.unwrap_or(u64::from(self.size(from.group)))
     }
 
-    /// Returns the number of the program within the command that started the group (RFC 13, "`PMI_Get_appnum`").
+    /// Returns the number of the process's program within the command that started the group (RFC 13, "`PMI_Get_appnum`").
     pub(super) fn appnum(&self, from: Proc) -> usize {
         self.groups[from.group as usize].appnum(from.rank)
     }

@@ -57,7 +57,7 @@ impl Server {
     }
 
     /// Returns whether a request names the keyval space of the process's group. RFC 13, "`PMI_KVS_Put`": the name is the one that
-    /// `get_my_kvsname` returns. Draft, "`PMI_KVS_Get`": a request without a name is about the space of the process's own job.
+    /// `get_my_kvsname` returns. Draft, "`PMI_KVS_Get`": a request without a name refers to the space of the process's own job.
     pub fn is_own_space(&self, from: Proc, space: Option<&[u8]>) -> bool {
         space.is_none_or(|name| name == self.groups[from.group as usize].kvsname)
     }

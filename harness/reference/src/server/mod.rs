@@ -56,7 +56,7 @@ impl Server {
         self.process_mut(from).framer = framer;
     }
 
-    /// Removes the framer of a process from the server, so that messages can be read from it.
+    /// Removes the framer of a process from the server, so that messages can be read from the framer.
     pub fn take_framer(&mut self, from: Proc) -> Framer {
         let line_max = self.config.line_max;
         std::mem::replace(&mut self.process_mut(from).framer, Framer::new(line_max))

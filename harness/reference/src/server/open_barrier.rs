@@ -11,7 +11,7 @@ pub struct BarrierIdentity {
     pub tag: u64,
 }
 
-/// The notation of a group. The same members in a different notation are a different group.
+/// The notation of a group. The same members in a different notation form a different group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupNotation {
     /// The whole process group.

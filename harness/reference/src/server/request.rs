@@ -176,7 +176,8 @@ impl Server {
         Ok(Some(AllowedRequest { header, request }))
     }
 
-    /// Returns whether this server supports additional keyval spaces, and a line that RFC 13 does not define is a request about them.
+    /// Returns whether a message is a well-formed request about additional keyval spaces, this server supports them, and the process has
+    /// initialized.
     fn has_keyval_spaces(&self, from: Proc, message: &Decoded<'_>) -> bool {
         let is_argument = |exchange: &Exchange| {
             let accepts =

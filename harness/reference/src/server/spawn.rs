@@ -10,8 +10,8 @@ impl Server {
     /// Starts programs.
     ///
     /// * RFC 13, "`PMI_Spawn_multiple`": all programs of a request form a single new process group, and the preput pairs are in its keyval
-    ///   space "before the processes are started". In lines, each program may have preput pairs. If several have the same key, the last
-    ///   value is used.
+    ///   space "before the processes are started". In PMI-1, each program may have preput pairs. If several pairs have the same key, the
+    ///   last value is used.
     /// * Draft, "`PMI_Job_Spawn`": all programs of a request form a single new job. The draft has a message for each program, but
     ///   implementations send all programs in a single message, and this server supports only that form.
     pub(super) fn spawn(&mut self, by: Proc, header: ResponseHeader, request: SpawnRequest) {

@@ -1,4 +1,4 @@
-//! Decodes messages from proxies and encodes messages to proxies, for every family.
+//! Decodes messages from proxies and encodes messages to proxies, for every protocol family.
 
 use super::family::Family;
 use super::intel;
@@ -50,7 +50,7 @@ impl Decoder {
 }
 
 impl FrameAddress {
-    /// Encodes the messages that start a process group. The group's first process gets an empty standard input.
+    /// Encodes the messages that start a process group. The group's first process receives an empty standard input.
     pub fn launch(self, launch: &GroupLaunch) -> Vec<u8> {
         match self.family {
             Family::Intel => intel::launch(launch),
@@ -83,7 +83,7 @@ impl FrameAddress {
         }
     }
 
-    /// Encodes text from a scenario. If the family does not send an operation as text, encodes the family's form instead.
+    /// Encodes text from a scenario. If the family does not transmit an operation as text, encodes the operation in the family's form.
     pub fn verbatim(self, route: i32, barrier: Option<&[u8]>, text: &[u8]) -> Vec<u8> {
         let line = text.strip_suffix(b"\n").unwrap_or(text);
         if line == b"cmd=barrier_out" {

@@ -28,7 +28,8 @@ const MAX_CACHE_PAIRS: usize = 500;
 pub(super) struct MpichDecoder {
     init: ProxyInit,
     header: Header,
-    /// Number of processes that the proxy starts. Wide headers do not contain the length of per-process lists.
+    /// Number of processes that the proxy starts. The decoder needs this number because wide headers do not contain the lengths of
+    /// per-process lists.
     processes: usize,
     begun: bool,
 }

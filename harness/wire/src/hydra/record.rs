@@ -21,7 +21,7 @@ pub enum ProxyMessage {
     Request {
         /// The number that identifies the client. The response must repeat it.
         route: i32,
-        /// The text. Some families omit its terminator.
+        /// The text of the request. Some families omit its terminator.
         text: Vec<u8>,
     },
     /// Pairs that the proxy's clients put, if the proxy does not forward each put as a request.

@@ -15,14 +15,14 @@ pub struct GroupLaunch {
     pub mapping: Vec<u8>,
     /// The default working directory of programs, for proxies whose programs do not inherit it.
     pub dir: Option<Vec<u8>>,
-    /// The processes of each program; at least one program.
+    /// The processes of each program. There is at least one program.
     pub blocks: Vec<ProcessBlock>,
 }
 
 /// The processes of a program at a single proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessBlock {
-    /// The number of the program in the request.
+    /// The number of the program in the request that starts the group.
     pub appnum: u32,
     /// The lowest rank of the processes.
     pub first: u32,

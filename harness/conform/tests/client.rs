@@ -106,8 +106,8 @@ fn bad_descriptor_is_invalid_input(#[case] row: &str, #[case] variable: &str) {
     assert!(!text.contains("input     valid") && !text.contains("(valid input)"), "{text}");
 }
 
-/// Neither program breaks a MUST. A program that calls `abort()` has no exit status, and RFC 13 does not specify how to react to a response
-/// whose version the client did not offer.
+/// Neither variation breaks a MUST. A program that calls `abort()` has no exit status, and RFC 13 does not specify how to react to a
+/// response whose version the client did not offer.
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]

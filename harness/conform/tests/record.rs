@@ -29,7 +29,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// A recording yields a scenario for the process manager and a scenario for the program. Both sides pass their scenarios.
+/// A recording yields a scenario for the process manager and a scenario for the program. Each of them passes its own scenario.
 #[test]
 fn recorded_scenarios_pass_on_both_sides() {
     let folder = TempDir::new().unwrap();
@@ -168,7 +168,7 @@ fn plays_recording_of_early_fence() {
     plays(folder.path());
 }
 
-/// The report names the side at fault and the document that it violates.
+/// The report names the party at fault and the document that it violates.
 #[test]
 fn names_the_answer_after_which_a_client_gives_up() {
     let folder = TempDir::new().unwrap();
@@ -198,7 +198,7 @@ fn names_the_answer_after_which_a_client_gives_up() {
     }
 }
 
-/// Compatibility is derived only from the logs of both sides.
+/// Compatibility is derived from the logs of the program and the process manager, without running either of them again.
 #[test]
 fn logs_of_both_sides_determine_compatibility() {
     let folder = TempDir::new().unwrap();

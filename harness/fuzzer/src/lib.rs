@@ -4,7 +4,7 @@
 //! A case ([`session`]) is a scenario with metadata. [`generate`] makes cases from decisions, and `mutate` changes their messages. A
 //! [`target`] plays them and reports failures ([`observe`]), each identified by its [`observe::failure::FailureKey`]. New failures are
 //! played again, minimized and stored ([`triage`]). A [`campaign`] runs all of this in parallel, for a limited time. It keeps the cases
-//! that cover something new, and derives other cases from them.
+//! that increase the coverage, and derives other cases from them.
 
 pub mod campaign;
 pub mod generate;

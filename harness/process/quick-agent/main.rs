@@ -133,9 +133,11 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
+/// Copies `n` bytes. The compiler generates calls to this function.
+///
 /// # Safety
 ///
-/// The caller must meet the requirements of the C function with the same name. The compiler generates calls to this function.
+/// The caller must meet the requirements of C's `memcpy`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     for i in 0..n {
@@ -145,9 +147,11 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     to
 }
 
+/// Fills `n` bytes. The compiler generates calls to this function.
+///
 /// # Safety
 ///
-/// The caller must meet the requirements of the C function with the same name. The compiler generates calls to this function.
+/// The caller must meet the requirements of C's `memset`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
     for i in 0..n {
@@ -157,9 +161,11 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
     to
 }
 
+/// Compares `n` bytes. The compiler generates calls to this function.
+///
 /// # Safety
 ///
-/// The caller must meet the requirements of the C function with the same name. The compiler generates calls to this function.
+/// The caller must meet the requirements of C's `memcmp`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     for i in 0..n {
@@ -172,9 +178,11 @@ unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     0
 }
 
+/// Compares `n` bytes. The compiler generates calls to this function.
+///
 /// # Safety
 ///
-/// The caller must meet the requirements of the C function with the same name. The compiler generates calls to this function.
+/// The caller must meet the requirements of C's `bcmp`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -204,6 +212,8 @@ impl Strings {
     }
 }
 
+/// Returns the bytes of a string before its NUL.
+///
 /// # Safety
 ///
 /// `text` must end with a NUL, and must never change.
@@ -218,6 +228,8 @@ unsafe fn string(text: *const u8) -> &'static [u8] {
     }
 }
 
+/// Runs the program, with the initial stack that contains its arguments and environment.
+///
 /// # Safety
 ///
 /// `stack` must be the top of the stack as the kernel prepares it for a new program.

@@ -104,7 +104,7 @@ impl Slots {
         self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for permission to work.
+    /// Waits until another launch may work, and returns its slot.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Slot {
         self.is_working
     }
 
-    /// Declares that the launch only waits from now on, which frees its slot.
+    /// Marks the launch as waiting, which frees its slot.
     pub fn wait(&mut self) {
         if std::mem::replace(&mut self.is_working, false) {
             self.slots.usage().working -= 1;
@@ -143,8 +143,8 @@ impl Slot {
         }
     }
 
-    /// Declares that the launch works again. The launch does not wait for a free slot, because its server continues in any case. So more
-    /// than `jobs` launches may work for a while.
+    /// Marks the launch as working again. The launch does not wait for a free slot, because its server continues in any case. So more than
+    /// `jobs` launches may work for a while.
     pub fn resume(&mut self) {
         if !std::mem::replace(&mut self.is_working, true) {
             self.slots.usage().working += 1;

@@ -404,7 +404,7 @@ impl Carrier {
         pump.into_iter().for_each(|pump| pump.close(&mut self.reactor));
     }
 
-    /// Releases a tap whose program has ended, after all messages have been forwarded. Forgets a tap that has exited.
+    /// Releases a tap whose program has ended, after all messages have been forwarded. Removes a tap that has exited.
     fn settle(&mut self, id: u64) {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         let is_gone = tap.key.is_none();

@@ -126,7 +126,7 @@ pub struct InteropResult {
     /// The negotiated versions of PMI.
     #[serde(default)]
     pub versions: Vec<String>,
-    /// The findings against both sides.
+    /// The findings against the program and the process manager.
     pub findings: Vec<JudgedFinding>,
     /// Number of MUST requirements that the process manager broke.
     pub by_manager: usize,
@@ -135,7 +135,7 @@ pub struct InteropResult {
 }
 
 impl InteropResult {
-    /// Returns whether the job ended with status 0 and neither side broke a MUST.
+    /// Returns whether the job ended with status 0 and neither the program nor the process manager broke a MUST requirement.
     pub fn is_success(&self) -> bool {
         self.exit == Exit::Code(0) && matches!(self.verdict, Verdict::Pass | Verdict::Note | Verdict::Warn)
     }
@@ -221,7 +221,8 @@ pub fn run(
 }
 
 impl InteropMatrix {
-    /// Returns the exit code: 130 if the run was interrupted, 1 if a combination failed, 3 if a combination could not be judged.
+    /// Returns the exit code: 130 if the run was interrupted, 1 if a combination failed, 3 if a combination could not be judged, and
+    /// otherwise 0.
     pub fn exit_code(&self) -> u8 {
         let bad = |cell: &InteropResult| {
             !cell.is_success() && (cell.verdict != Verdict::Unjudged || cell.exit != Exit::Code(0))
@@ -237,7 +238,7 @@ impl InteropMatrix {
         }
     }
 
-    /// Formats the matrix, the differences between exits, and the broken requirements of each side.
+    /// Formats the matrix, the differences between exits, and the requirements that each program and process manager broke.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (i, manager) in self.managers.iter().enumerate() {

@@ -20,9 +20,9 @@ enum PeerIdentity {
     Unknown,
 }
 
-/// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. A process belongs to the program if
-/// it is a descendant of this process, or if its environment contains the port. If the process is unknown, the first bytes decide: a
-/// stranger's bytes do not begin with the program's initack.
+/// Returns whether a connection to the tap's port comes from an unrelated process instead of the tap's program. A process belongs to the
+/// program if it is a descendant of this process, or if its environment contains the port. If the process is unknown, the first bytes
+/// decide: only the program sends its own initack.
 pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         PeerIdentity::OwnProgram => false,

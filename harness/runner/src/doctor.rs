@@ -20,7 +20,7 @@ use crate::party::ScenarioLimits;
 use crate::party::library::{apis, exports};
 use crate::versions::{ProbeResponse, command_of, exit_of, offered_version, reply, requests, send_requests};
 
-/// The result of a step.
+/// The result of a step of the examination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepState {
@@ -78,7 +78,7 @@ impl DoctorStep {
     }
 }
 
-/// The result of an examination.
+/// The result of examining an implementation.
 #[derive(Debug, Default, Serialize)]
 pub struct Examination {
     /// The steps, in order. Steps that depend on a failed step are omitted.
@@ -173,7 +173,7 @@ fn probe(
     }
 }
 
-/// Returns the last lines of the output, each after a newline.
+/// Returns the last lines of the output, each preceded by a newline.
 fn printed(events: &[Event]) -> String {
     let lines = events.iter().filter_map(|event| match &event.kind {
         EventKind::Output { line, .. } => Some(String::from_utf8_lossy(&line.0).trim_end().to_owned()),
@@ -382,7 +382,7 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
     });
 }
 
-/// Probes an optional operation. Also returns whether the operation is supported, if the probe could determine this.
+/// Probes an optional operation. Returns the step and, if the probe was conclusive, whether the operation is supported.
 fn optional(
     prober: Prober<'_>,
     dialect: Dialect,

@@ -1,4 +1,4 @@
-//! Detects interference between jobs: failures that depend on another job that runs at the same time.
+//! Detects interference between jobs: failures that depend on another job running at the same time.
 //!
 //! A scenario that failed while other scenarios were running is played again alone. If it passes, it is played again alongside those
 //! scenarios. These runs alternate with runs alongside the same scenarios on the reference manager, because load by itself makes some
@@ -45,7 +45,7 @@ pub(crate) struct ConcurrentScenarios {
     exclusive_lock: RwLock<()>,
     /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
-    /// True if a failure is not examined again after another scenario has shown it while running alone.
+    /// True if a failure is not examined again after another scenario has shown it while that scenario was running alone.
     examines_once: bool,
     /// Requirements and symptoms of failures seen while no other job was running.
     seen_alone: Mutex<HashSet<(String, String)>>,
@@ -63,7 +63,7 @@ impl ConcurrentScenarios {
         Self { examines_once, ..Self::default() }
     }
 
-    /// Plays a scenario, and also returns the scenarios that ran at the same time.
+    /// Plays a scenario. Returns the result of `play`, and the indices of the scenarios that ran at the same time.
     pub(crate) fn play_with_others<T>(&self, index: usize, play: impl FnOnce() -> T) -> (T, BTreeSet<usize>) {
         let _open = self.exclusive_lock.read().unwrap_or_else(PoisonError::into_inner);
         let mut playing = lock(&self.playing);

@@ -62,7 +62,7 @@ impl Iut {
         }
     }
 
-    /// Returns the side of the protocol that is under test.
+    /// Returns the party that is under test: the server or the client.
     pub fn party(&self) -> PartyKind {
         match self {
             Self::Memory(_) | Self::Processes(..) => PartyKind::Server,
@@ -170,9 +170,9 @@ impl Iut {
         Ok((outcome, start.elapsed()))
     }
 
-    /// Finds out whether a launcher that ended without starting the processes can start fewer: one process per node or, for a scenario with
-    /// `launch`, all processes without the words that `launch` adds to the command. Returns the number of processes that the launcher can
-    /// start. Returns `None` for a bare proxy: its launcher belongs to the harness, so the launcher's end says nothing about the proxy.
+    /// Finds out whether a launcher that ended without starting the processes can start fewer. Tries one process per node or, for a
+    /// scenario with `launch`, all processes without the words that `launch` adds to the command. Returns the number of processes that the
+    /// launcher can start. Returns `None` for a bare proxy, because the harness provides the launcher of a proxy.
     fn starts_fewer(
         &self,
         suite: &Suite,

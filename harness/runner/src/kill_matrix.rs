@@ -1,5 +1,5 @@
-//! The kill matrix, which proves that the suite can fail: the results of playing the suite against every fault and every variation of the
-//! reference server.
+//! The kill matrix: the results of playing the suite against every fault and every variation of the reference server. The matrix proves
+//! that the suite can fail.
 //!
 //! A fault is killed if a finding cites a requirement that the fault breaks. In all dialects to which the fault applies, findings must cite
 //! requirements of the same rule. A variation must not cause any finding, however minor.
@@ -66,7 +66,7 @@ impl FaultResult {
         !self.killers.is_empty()
     }
 
-    /// Returns the broken requirements that scenarios cite.
+    /// Returns the broken requirements that findings cite.
     fn cited(&self) -> impl Iterator<Item = &'static str> {
         let cited = |id: &&str| self.killers.iter().any(|killer| killer.requirements.contains(*id));
         self.breaks.iter().copied().filter(cited)
@@ -91,7 +91,7 @@ pub struct VariationResult {
     pub findings: Vec<KillResult>,
 }
 
-/// The result of a fault or of a variation of a client, a program or a library.
+/// The result for a fault or variation of a client, program or library.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct PartyResult {
     /// The name of the fault or variation.
@@ -128,19 +128,19 @@ pub struct KillMatrix {
     /// The result of each variation, in the order of the variation table. The first result is for the server with neither fault nor
     /// variation.
     pub variations: Vec<VariationResult>,
-    /// Server requirements that need a fault, but that no finding about a fault cites.
+    /// Server requirements that must be tested with a fault, but that no finding about a fault cites.
     #[serde(rename = "without_fault")]
     pub requirements_without_fault: Vec<String>,
-    /// Number of faults that apply in several dialects.
+    /// Number of faults that apply to several dialects.
     pub shared_faults: usize,
-    /// Names of shared faults whose results contradict `faults.toml`: the dialects cite no common rule although the file gives no reason
-    /// for that, or they cite a common rule although the file gives such a reason.
+    /// Names of shared faults whose results contradict `faults.toml`. Either the dialects cite no common rule and the file gives no reason
+    /// for that, or they cite one although the file gives a reason why they do not.
     pub without_common_rule: Vec<&'static str>,
 }
 
 impl KillMatrix {
-    /// Returns whether three conditions are met: every fault is killed, by a common rule in every dialect; no variation has a finding; and
-    /// each server requirement that needs a fault is cited by a killing scenario.
+    /// Returns whether every fault is killed by a common rule in all its dialects, no variation has a finding, and every server requirement
+    /// that must be tested with a fault is cited by a killing scenario.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
             && self.without_common_rule.is_empty()
@@ -154,7 +154,8 @@ impl KillMatrix {
     }
 }
 
-/// Returns the requirements that need a fault, but that no finding about a fault cites. `shown` contains the cited requirements.
+/// Returns the requirements that must be tested with a fault, but that no finding about a fault cites. `shown` contains the cited
+/// requirements.
 fn without_fault(suite: &Suite, needs: impl Fn(&Requirement) -> bool, shown: &BTreeSet<&str>) -> Vec<String> {
     let missing = suite.catalogue.iter().filter(|r| needs(r) && !shown.contains(r.id.as_str()));
     missing.map(|r| r.id.clone()).collect()
@@ -172,7 +173,8 @@ fn common_rules<'a>(
     sets.into_iter().map(rules).reduce(|a, b| &a & &b).unwrap_or_default()
 }
 
-/// Plays a scenario against a server with the given behaviour. Returns the outcome, and whether each effect of the behaviour has applied.
+/// Plays a scenario against a server with the given behaviour. Returns the outcome and, for each effect of the behaviour, whether it has
+/// occurred.
 fn play_scenario(
     suite: &Suite,
     scenario: &Scenario,
@@ -215,12 +217,11 @@ fn is_advice(suite: &Suite, found: &KillResult) -> bool {
 /// A scenario, and the result of rehearsing all faults and variations with it.
 struct RehearsedScenario<'a> {
     scenario: &'a Scenario,
-    /// Number of events in a run against the plain server.
+    /// Number of events in a run against the server with neither fault nor variation.
     length: usize,
-    /// The findings about the plain server, of which there should be none.
+    /// The findings about the server with neither fault nor variation, of which there should be none.
     plain: Option<KillResult>,
-    /// For each fault and then for each variation, whether it has a visible effect in the scenario. Without an effect, the server behaves
-    /// like the plain server.
+    /// For each fault and then for each variation, whether it has a visible effect in the scenario.
     shows: Vec<bool>,
 }
 
@@ -247,8 +248,8 @@ fn in_parallel<T: Send>(count: usize, jobs: usize, work: impl Fn(usize) -> T + S
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Plays each scenario once against the plain server, which records the effects that each fault and variation would have had. Uses `jobs`
-/// threads.
+/// Plays each scenario once against a server without faults and variations, which records the effects that each fault and variation would
+/// have had. Uses `jobs` threads.
 fn rehearse<'a>(
     suite: &'a Suite,
     faults: &[&'static Fault],
@@ -273,9 +274,9 @@ fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
     suite.testing(ImplementationKind::Server).map(Arc::as_ref).filter(played)
 }
 
-/// Plays the suite against `faults` and `variations`, on `jobs` threads. Unless `all` is true, the run is shortened in two ways: a fault is
-/// played only until a common rule of its dialects kills it and each requirement that needs a fault is cited, and each server has several
-/// variations.
+/// Plays the suite against `faults` and `variations`, on `jobs` threads. Unless `all` is true, the run is shortened in two ways. A fault is
+/// played only until a common rule of its dialects kills it and each requirement that must be tested with a fault is cited. Several
+/// variations are combined in each server.
 pub fn run(
     suite: &Suite,
     faults: &[&'static Fault],
@@ -354,7 +355,7 @@ impl<'a> FaultCase<'a> {
         Dialect::ALL.map(case).into_iter().filter(|case| !case.result.breaks.is_empty()).collect()
     }
 
-    /// Returns whether the fault is killed, and every requirement in `also` that the fault breaks is cited.
+    /// Returns whether the fault is killed and every requirement in `also` that it breaks is cited.
     fn is_proven(&self, also: &[String]) -> bool {
         let mut open = self.result.breaks.iter().filter(|id| also.iter().any(|also| also == *id));
         self.result.is_killed() && open.all(|id| self.result.cited().any(|cited| cited == *id))
@@ -443,9 +444,9 @@ impl VariationCase {
     }
 }
 
-/// Plays the suite against the plain server and against servers with variations, on `jobs` threads. Unless `all` is true, each server has
-/// several variations. If a server causes a finding in a scenario, its variations are repeatedly split in half for this scenario, until
-/// each finding belongs to a single variation.
+/// Plays the suite against the server with neither fault nor variation, and against servers with variations, on `jobs` threads. Unless
+/// `all` is true, several variations are combined in each server. If a server causes a finding in a scenario, its variations are repeatedly
+/// split in half for this scenario, until a single variation causes each finding.
 fn try_variations(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],

@@ -1,4 +1,4 @@
-//! The runner: the parties of a scenario, and the interpreter that plays scenarios over them.
+//! The runner: the interpreter that plays scenarios, and the parties through which it drives implementations.
 
 pub mod behaviours;
 pub mod doctor;

@@ -98,7 +98,7 @@ fn accepts_only_one_based_arguments(prober: Prober<'_>) -> bool {
     !takes(from_zero) && takes(&from_zero.replace("arg0=", "arg1="))
 }
 
-/// Determines which optional operations are supported: from the claims, or by a probe of each operation without a claim.
+/// Determines which optional operations are supported: from the user's claims or, for each operation without a claim, with a probe.
 pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> OptionalOperations {
     let iut = prober.iut;
     let mut operations = OptionalOperations::default();
@@ -316,8 +316,8 @@ const BARE_PROXY_REASON: &str =
 const LOST_SPAWN_REASON: &str = "not judged: the server accepted a spawn, but no spawned process connected to the address in its environment or its \
      program's path";
 
-/// Returns whether a server with relayed connections accepts a spawn although no process reports. The runner cannot see whether a process
-/// was started.
+/// Returns whether a server with relayed connections accepts a spawn although no process reports to the runner. The runner cannot see
+/// whether a process was started.
 fn loses_spawned(prober: Prober<'_>, dialect: Dialect) -> bool {
     prober.iut.is_relayed()
         && probe_operation(prober, dialect, Capability::Spawn).is_some_and(|(outcome, support)| {
@@ -402,7 +402,7 @@ fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> Probe
     ProbeResult::Unknown
 }
 
-/// Returns whether a response to init accepts the offered version. Responses to other requests contain no version, and are accepted.
+/// Returns whether a response to init accepts the offered version. Returns true for responses to other requests, which contain no version.
 fn accepts_offer(need: Capability, request: &[u8], response: &Decoded<'_>) -> bool {
     match (response.framing, response.operation()) {
         (Framing::Lines, Some(Operation::Init)) if need == Capability::Pmi12 => {

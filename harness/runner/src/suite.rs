@@ -147,7 +147,8 @@ mod tests {
 
     use super::*;
 
-    /// A client that does not accept one of the variations fails with all of them, so the combination must not fail it more severely.
+    /// A client that rejects one of the variations also fails when all of them are combined, so the combination must not cause a more
+    /// severe finding.
     #[test]
     fn combined_variations_are_not_cited_more_severely_than_each_alone() {
         let suite = embedded().expect("the embedded suite is valid");

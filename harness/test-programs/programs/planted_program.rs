@@ -64,7 +64,7 @@ pub(crate) fn main() {
     }
 }
 
-/// Initializes, and requests the limits and the name of the keyval space.
+/// Initializes, and requests the limits and the name of the keyval space. Returns the maximum lengths of a key and a value.
 fn joined(pmi: &mut Pmi) -> (usize, usize) {
     let version = pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     let positive = version.get("rc").is_some_and(|rc| !rc.starts_with('-'));

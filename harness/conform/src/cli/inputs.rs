@@ -276,7 +276,8 @@ fn kinds(field: &Field) -> &'static [ValueClass] {
 }
 
 impl InputCoverage {
-    /// Adds the products of the suite. The names of their rows begin with an operation.
+    /// Adds the products of the suite: scenarios that are played once for each row of a table. The names of the rows begin with an
+    /// operation.
     pub(super) fn add_products(&mut self, suite: &Suite) {
         for scenario in &suite.scenarios {
             let is_product = scenario.source.text.lines().any(|line| line.starts_with("each "));

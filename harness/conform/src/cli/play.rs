@@ -110,6 +110,7 @@ pub(super) struct Selection {
 /// Determines the implementation under test from the arguments, and selects its scenarios.
 ///
 /// # Errors
+///
 /// Returns an error if the scenarios are invalid or the implementation cannot be used.
 pub(super) fn select_scenarios(args: &Play) -> anyhow::Result<Selection> {
     select_with_probe(args, true)
@@ -255,7 +256,7 @@ impl PreparedRun {
         }
     }
 
-    /// Plays the run. Also returns the result of the profile's teardown.
+    /// Plays the run. Returns the run and the result of the profile's teardown.
     ///
     /// # Errors
     ///
@@ -431,7 +432,7 @@ const TERMINAL_NAME: &str = "the terminal report";
 struct ReportWriters {
     terminal: Terminal<Box<dyn Write>>,
     log: Option<LogWriter<Box<dyn Write>>>,
-    /// The name of the log's destination in messages.
+    /// The log's destination, as named in messages.
     log_name: String,
     /// The first write error and its destination. The run continues without that report.
     error: Option<(String, io::Error)>,

@@ -71,7 +71,7 @@ pub(super) fn read_run(path: &Path, keep: KeptEvents) -> anyhow::Result<Run> {
     Ok(read_log(&name, log, keep)?)
 }
 
-/// Opens a log. Also returns its name for messages.
+/// Opens a log. Returns the log's name for messages, and a reader of its lines.
 pub(super) fn open_log(path: &Path) -> anyhow::Result<(String, io::BufReader<std::fs::File>)> {
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;

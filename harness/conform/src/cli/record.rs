@@ -155,7 +155,7 @@ fn describe_party_result(judged: &ScenarioResult, party: PartyKind, messages: us
     }
 }
 
-/// `interop`: runs programs under process managers.
+/// Runs programs under process managers (`interop`).
 pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
     let catalogue = catalogue_against(&args.against)?;
     let programs: Vec<_> =

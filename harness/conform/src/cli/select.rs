@@ -140,6 +140,7 @@ fn describe_other_matches(
 /// Returns the selected scenarios, in the order of the suite.
 ///
 /// # Errors
+///
 /// Returns an error if a pattern matches no scenario that is played, or the log of `--rerun-failed` cannot be read.
 pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let kind = under_test(args);

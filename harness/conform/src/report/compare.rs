@@ -159,8 +159,8 @@ impl<'a> ScenarioFindings<'a> {
     }
 }
 
-/// Returns whether the sign test excludes chance as the explanation of a difference between two runs. `before` and `after` are the numbers
-/// of scenarios that break a requirement only in the first or only in the second run.
+/// Returns whether the sign test excludes chance as the explanation of a difference between two runs. `before` is the number of scenarios
+/// that break a requirement only in the first run, and `after` is the number of those that break it only in the second run.
 fn is_one_sided(before: u32, after: u32) -> bool {
     let all = before + after;
     let mut term = 0.5_f64.powf(f64::from(all));

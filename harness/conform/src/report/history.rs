@@ -100,8 +100,8 @@ fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a JudgedFinding,
     these().max_by_key(|(judged, _)| judged.severity).map(|(judged, _)| (*judged, (times, played)))
 }
 
-/// Returns the findings that at least one version shows in only some attempts. Also returns the findings with too few attempts to attribute
-/// them to a version.
+/// Returns the findings that at least one version shows in only some attempts, and the findings with too few attempts to attribute them to
+/// a version.
 fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<IntermittentFinding> {
     let uncertain: BTreeSet<(&str, &str)> =
         pairs.iter().flat_map(|pair| &pair.uncertain).map(|u| (&*u.requirement, &*u.scenario)).collect();

@@ -497,8 +497,8 @@ fn groups<'a>(
     (groups, left_out, places)
 }
 
-/// Returns a chart of all events of a scenario. Returns `None` if the chart has no more rows than `last`, the chart of the last events, or
-/// if the chart takes more than a quarter of `room`, the remaining number of bytes.
+/// Returns a chart of all events of a scenario. Returns `None` if the chart has no more rows than `last` (the chart of the last events), or
+/// takes more than a quarter of `room` (the remaining number of bytes).
 fn whole(run: &Run, result: &ScenarioResult, last: &Chart<'_>, room: &mut usize) -> Option<Drawing> {
     let events = run.events.get(&result.scenario)?;
     let left_out = run.left_out.get(&result.scenario).copied().unwrap_or(0);

@@ -114,6 +114,7 @@ impl KeptEvents {
 /// result count as unfinished.
 ///
 /// # Errors
+///
 /// Returns an error if the log cannot be read, is empty or has a different format, or if a line is invalid or out of place.
 pub(crate) fn read_log(name: &str, from: impl BufRead, keep: KeptEvents) -> Result<Run, LogError> {
     let (mut events, mut left_out) = (BTreeMap::<String, Vec<Event>>::new(), BTreeMap::new());

@@ -20,6 +20,7 @@ const TEMPLATES: [(&str, &str); 8] = [
 /// Renders a template.
 ///
 /// # Errors
+///
 /// Returns an error if the template does not match its data, which the tests of the pages rule out.
 pub(super) fn render(name: &str, data: impl Serialize) -> io::Result<String> {
     let mut environment = Environment::new();

@@ -24,7 +24,7 @@ fn red(run: &Run) -> impl Iterator<Item = (&ScenarioResult, &JudgedFinding)> {
     results.flat_map(move |result| result.findings.iter().filter(red).map(move |judged| (result, judged)))
 }
 
-/// Returns the text of a scenario file from the suite or the user, or an empty string if the file no longer exists.
+/// Returns the text of an embedded or user-provided scenario file, or an empty string if the file no longer exists.
 fn source(path: &str) -> String {
     let of_suite = embedded_files().iter().find(|(file, _)| Path::new(path).ends_with(file));
     match of_suite {

@@ -1,4 +1,4 @@
-//! The corpus of a campaign: cases that covered something new, from which other cases are derived.
+//! The corpus of a campaign: cases that increased the coverage, from which other cases are derived.
 //!
 //! The corpus is stored in the campaign's folder as scenarios with metadata files, so that a later campaign can begin with it. Cases with a
 //! fatal failure are not kept, because cases derived from them would mostly show the same failure.
@@ -43,7 +43,7 @@ const CORPUS_PERCENT: u32 = 30;
 /// implementation's program.
 const EXPLORED_PERCENT: u32 = 65;
 
-/// The cases that covered something new. See the module documentation.
+/// The cases that increased the coverage. See the module documentation.
 #[derive(Debug, Default)]
 pub struct Corpus {
     folder: Option<PathBuf>,

@@ -20,7 +20,7 @@ use crate::triage::store::{FindingOrigin, store};
 const MAX_FAILED_CONFIRMATIONS: u32 = 3;
 
 impl Campaign<'_> {
-    /// Examines the failures that players have encountered, until all players have ended and the queues are empty.
+    /// Examines failures until all workers have stopped playing and the queues are empty.
     pub(super) fn examine_others(&self) {
         loop {
             let nothing = |shared: &mut SharedState| {

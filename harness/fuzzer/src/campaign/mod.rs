@@ -1,4 +1,4 @@
-//! A campaign: plays cases in parallel and separates known failures from new ones.
+//! Campaigns, which play cases in parallel and separate known failures from new ones.
 
 pub mod corpus;
 mod examination;
@@ -32,8 +32,8 @@ use state::{CampaignState, StateError};
 /// Maximum number of silence durations that are kept to determine their median.
 const MAX_SILENCES: usize = 100_000;
 
-/// Maximum number of failures that wait for an examiner. When the queue is full, a player examines its failure itself, because failures at
-/// the end of a longer queue would never be examined.
+/// Maximum number of failures that wait for an examiner. When the queue is full, the worker that encountered a failure examines it, because
+/// failures at the end of a longer queue would never be examined.
 const MAX_WAITING_FAILURES: usize = 16;
 
 /// A campaign ends if none of the first `MAX_UNJUDGED` cases could be judged.
@@ -83,7 +83,7 @@ pub struct Progress {
     pub edges: Option<usize>,
     /// Number of cases in the corpus.
     pub corpus: usize,
-    /// Buckets found in this campaign, and how often each was seen.
+    /// Buckets (groups of equivalent failures) found in this campaign, and how often each was seen.
     pub new: BTreeMap<String, u64>,
     /// Known buckets, and how often each was seen.
     pub known: BTreeMap<String, u64>,
@@ -234,7 +234,7 @@ struct Campaign<'a> {
     /// True if some workers only examine the failures that other workers encounter.
     has_examiners: bool,
     shared: Mutex<SharedState>,
-    /// The condition variable that is notified when a failure is added to a queue, and when a player ends.
+    /// The condition variable that is notified when a failure is added to a queue, and when a worker stops playing.
     work_available: Condvar,
 }
 
@@ -761,7 +761,7 @@ mod tests {
         assert!(case.earlier.unwrap().text().contains("cmd=abort"));
     }
 
-    /// Runs a campaign with one session per line. Every session that sends something fails. Returns the campaign's findings and folder.
+    /// Runs a campaign with one session per line. Every session that sends a command fails. Returns the campaign's findings and folder.
     fn judged_by_input(lines: &[&str], valid: bool) -> (Vec<StoredFinding>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();

@@ -7,7 +7,7 @@ use crate::observe::failure::Failure;
 use crate::session::case::Case;
 use crate::triage::confirm::ConfirmedFailure;
 
-/// A failure that a player encountered, with its case.
+/// A failure that a worker encountered, with its case.
 pub(super) struct FailureOccurrence {
     pub(super) failure: Failure,
     pub(super) case: Case,

@@ -1,4 +1,4 @@
-//! The state that a campaign leaves for the next one.
+//! The state that a campaign saves for a later campaign.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -58,7 +58,7 @@ pub enum StateError {
 /// The bucket that an alias stands for, and the number of times that it was seen under this alias.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketAlias {
-    /// The bucket.
+    /// The bucket that the alias stands for.
     #[serde(rename = "of")]
     pub bucket: String,
     /// Number of times that the bucket was seen under the alias.

@@ -1,4 +1,5 @@
-//! Generators, which make cases from decisions: for servers, for proxies whose upstream is the harness, for programs and for libraries.
+//! Generators of cases for servers, for proxies whose upstream is the harness, for programs and for libraries. Decision bytes determine
+//! each case.
 
 pub mod library;
 pub mod program;
@@ -17,7 +18,7 @@ use crate::session::decisions;
 
 /// A source of cases for a campaign.
 pub trait Generator: Sync {
-    /// Makes a case. The decisions in `valid` determine its valid input, and those in `mutations` determine its mutations.
+    /// Generates a case. The decisions in `valid` determine its valid input, and those in `mutations` determine its mutations.
     ///
     /// # Errors
     ///
@@ -29,7 +30,7 @@ pub trait Generator: Sync {
         None
     }
 
-    /// Receives a case that covered something new and had no fatal failure.
+    /// Receives a case that increased the coverage and had no fatal failure.
     ///
     /// # Errors
     ///
@@ -47,13 +48,13 @@ pub trait Generator: Sync {
     }
 }
 
-/// Makes a case from decision bytes, which may be arbitrary.
+/// Generates a case from decision bytes, which may be arbitrary.
 pub fn case_from_bytes(generator: &dyn Generator, bytes: &[u8]) -> Case {
     let (mut valid, mut mutations) = decisions::split(bytes);
     generator.generate(&mut valid, &mut mutations).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Makes case `number` of a campaign with this seed.
+/// Generates case `number` of a campaign with this seed.
 pub fn case_from_number(generator: &dyn Generator, seed: u64, number: u64) -> Case {
     generator
         .fixed(number)

@@ -20,7 +20,7 @@ use crate::session::pieces::without_span;
 /// A generator of cases for a program.
 #[derive(Debug)]
 pub struct ProgramGenerator {
-    /// The program's requests in plain runs. There is at least one run.
+    /// The program's requests in one or more plain runs, in which the server does nothing unusual.
     pub traces: Vec<Trace>,
     /// True if responses are mutated. Otherwise, the server is unusual but sends only valid responses.
     pub mutate: bool,

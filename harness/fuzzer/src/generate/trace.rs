@@ -23,7 +23,7 @@ pub(super) const MAX_SKIPPED_REQUESTS: usize = 40;
 /// The limits of the reference server, for a program that does not request limits.
 const LIMITS: [i64; 3] = [256, 64, 1024];
 
-/// A program's requests in a plain run.
+/// A program's requests in a plain run, in which the server does nothing unusual.
 #[derive(Debug, Clone)]
 pub struct Trace {
     /// The dialect that the program uses.

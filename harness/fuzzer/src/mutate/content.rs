@@ -1,5 +1,5 @@
 //! Mutations of the names and values in requests. The bytes that matter to an implementation are unknown, and a launch takes as long as
-//! hundreds of requests, so one session changes many bytes. If the original case reads a value back, the mutated case also does so.
+//! hundreds of requests, so one session changes many bytes. If the original case reads a value back, the mutated case does so too.
 
 use std::collections::HashMap;
 

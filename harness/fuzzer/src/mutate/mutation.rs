@@ -1,4 +1,4 @@
-//! The mutations, by name and by the input that they apply to.
+//! The mutations, their names, and the kinds of input to which they apply.
 
 use pmi_wire::Framing;
 

@@ -201,8 +201,8 @@ impl FailureKey {
         matches!(self, Self::Hang { .. } | Self::HangDuringPartialRequest)
     }
 
-    /// Returns a relative measure of the time that it takes to confirm the failure: 0 for a wrong response, 1 for a hang, and 2 for a job
-    /// that does not end or whose processes outlive it.
+    /// Returns a measure of the time needed to confirm the failure: 0 for a wrong response, 1 for a hang, and 2 for a job that does not end
+    /// or that leaves processes behind.
     pub(crate) fn confirmation_cost(&self) -> u8 {
         match self {
             Self::JobKeepsRunning(_) | Self::Leak(_) => 2,

@@ -23,7 +23,7 @@ pub(crate) fn assert_round_trip(case: &Case) {
 }
 
 /// Passes the first `count` cases of a generator to `check`, and returns the names of their mutations. Panics if a case is not determined
-/// by the seed and its number, or if it changes when it is written and read.
+/// by the seed and its number, or if it changes when it is written as text and parsed.
 pub(crate) fn mutations_of(
     generator: &dyn Generator,
     count: u64,

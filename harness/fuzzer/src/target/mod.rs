@@ -22,7 +22,7 @@ use crate::session::case::Case;
 /// The thoroughness with which a case is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thoroughness {
-    /// Accepts a short silence as proof that no response comes.
+    /// Accepts a short silence as proof that no response will arrive.
     Fast,
     /// Requires the same proof of a silence as the suite, and gives processes twice as much time.
     Thorough,

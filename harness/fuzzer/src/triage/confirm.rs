@@ -198,9 +198,9 @@ impl Examiner<'_> {
         self.repeat_runs(case, filter, 0).0.len() as u32
     }
 
-    /// Makes several more runs of a case. Returns those that show the failure, and the duration of a run. Stops early once the number of
-    /// runs that show the failure can no longer reach `least`. Runs that spend most of their time waiting are made in parallel, unless the
-    /// launcher cannot run two jobs at once.
+    /// Runs a case several more times. Returns the runs that show the failure, and the duration of a run. Stops early when the number of
+    /// runs that show the failure can no longer reach `least`. Runs that spend most of their time waiting are parallel, unless the launcher
+    /// cannot run two jobs at once.
     fn repeat_runs(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
         let (tries, least) = (CONFIRMATION_RUNS as usize, least as usize);
         let run = || self.play_for(case, Thoroughness::Thorough, filter);

@@ -137,7 +137,7 @@ impl<'a> Shrinker<'a> {
         }
     }
 
-    /// Removes runs of steps, long ones first.
+    /// Removes sequences of steps, the longest first.
     fn drop_steps(&mut self) {
         let mut size = self.best.len().max(1).div_ceil(2);
         loop {
@@ -222,7 +222,7 @@ impl<'a> Shrinker<'a> {
         }
     }
 
-    /// Removes runs of words, then runs of bytes.
+    /// Removes sequences of words from a line, then sequences of bytes.
     fn drop_words(&mut self, at: usize, line: usize) {
         for by_bytes in [false, true].into_iter().take(1 + usize::from(self.bytes)) {
             let mut units = self.units(at, line, by_bytes);

@@ -51,7 +51,7 @@ pub(crate) fn folder(scratch: &Path, group: u32) -> PathBuf {
     scratch.join(format!("g{group}"))
 }
 
-/// Returns whether the program was started under this name, according to `argv[0]` or to the path that was passed to execve.
+/// Returns whether the program was started under this name, according to `argv[0]` or the path that was passed to execve.
 pub(crate) fn is_called(argv0: &OsString, name: &str) -> bool {
     let named = |path: &Path| path.file_name().is_some_and(|n| n == name);
     executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))

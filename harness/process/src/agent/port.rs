@@ -38,7 +38,7 @@ pub(super) struct IdentifiedConnection {
     pub(super) response: Vec<u8>,
 }
 
-/// Connects if `PMI_PORT` is set and `PMI_FD` is not.
+/// Connects if `PMI_PORT` is set and `PMI_FD` is not. Otherwise, returns `None`.
 pub(super) fn connect() -> Option<Result<IdentifiedConnection, PmiPortError>> {
     if std::env::var_os("PMI_FD").is_some() {
         return None;

@@ -34,7 +34,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which the connection counts as lost if the peer's machine does not respond.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum number of bytes that wait to be written to PMI_FD.
+/// Maximum number of bytes that can be queued for PMI_FD.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
 /// Minimum interval between checks of whether the process manager has read the written bytes.
@@ -302,7 +302,7 @@ impl Relay {
         }
     }
 
-    /// Reports the executed orders once the process manager has read the written bytes.
+    /// Reports the executed orders after the process manager has read the written bytes.
     fn report_taken(&mut self) {
         if self.reported == self.executed_orders {
             return;

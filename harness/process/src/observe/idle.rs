@@ -201,7 +201,8 @@ fn reads_file(pid: i32, line: &str) -> bool {
         })
 }
 
-/// Examines a thread. Also returns the number of threads of its process, if the file that contains this number was read.
+/// Returns the state of a thread, and the number of threads of its process. This number is `None` if the file that contains it was not
+/// read.
 fn examine_thread(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     let folder = format!("/proc/{pid}/task/{tid}");
     let call = procfs::short_text(folder.clone() + "/syscall").unwrap_or_default();

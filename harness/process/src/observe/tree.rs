@@ -324,8 +324,8 @@ fn marked_orphans(mark: &str, launcher: i32) -> HashSet<i32> {
 }
 
 /// Returns the children of this process according to `list`, and the children with the mark of a run. If a child ends in the meantime, the
-/// kernel's list may skip others, and the children of that child become children of this process. So the list must be the same before and
-/// after.
+/// kernel's list may skip others, and the children of that child become children of this process. Therefore, calls `list` until it returns
+/// the same children twice in a row.
 fn marked_children(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
     let mut children = list();
     loop {

@@ -15,7 +15,7 @@ use super::state::{
     ConnectionEvent, RESERVED_PREFIX, ScenarioWriter, ScriptRequest, ScriptRequestDetail, escaped, is_plain,
 };
 
-/// The expected response to a `kvs-get` of a missing key. It lists all forms that servers use.
+/// The expected response to a `kvs-get` of a missing key, in all forms that servers use.
 const MISS: &str =
     "<one of>\n  pass: cmd=kvs-get-response rc=0 value=<absent>\n  pass: cmd=kvs-get-response rc=fail";
 
@@ -179,7 +179,8 @@ impl ScenarioWriter {
         ScriptRequestDetail::Plain
     }
 
-    /// Writes a line as it is sent, but with a variable in place of the kvsname. Also returns whether the line contains the kvsname.
+    /// Writes a line as it is sent, but with a variable in place of the kvsname. Returns the text, and whether the line contains the
+    /// kvsname.
     fn line(&mut self, p: Proc, line: &[u8]) -> (String, bool) {
         if line.is_empty() {
             return ("<partial> <0x0a>".into(), false);
@@ -199,7 +200,7 @@ impl ScenarioWriter {
     }
 
     /// Writes a body as it is sent, but with variables in place of the program, the rank and the job id. If the language cannot express the
-    /// tuples of the body, writes the body byte by byte. Also returns whether the body contains the job id.
+    /// tuples of the body, writes the body byte by byte. Returns the text, and whether the body contains the job id.
     fn body(&mut self, p: Proc, body: &Decoded<'_>) -> (String, bool) {
         let jobid = self.group(p.group).name.clone();
         let rank = p.rank.to_string();
@@ -313,7 +314,7 @@ impl ScenarioWriter {
         self.step_in(p, order, "expect", cites, text);
     }
 
-    /// Returns the citation and the response that every server must give. Returns `None` if any response is correct.
+    /// Returns the requirement to cite, and the response that every server must give. Returns `None` if any response is correct.
     fn expected(
         &mut self,
         p: Proc,
@@ -394,7 +395,7 @@ impl ScenarioWriter {
         })
     }
 
-    /// Returns the citation for a get, and the response that every server must give. Returns `None` if any response is correct.
+    /// Returns the requirement to cite for a get, and the response that every server must give. Returns `None` if any response is correct.
     fn got(
         &mut self,
         p: Proc,

@@ -101,7 +101,7 @@ pub(super) struct RecordedGroup {
     pub(super) name: Option<Vec<u8>>,
     /// Node attributes, each with all values that were put.
     pub(super) node: HashMap<Vec<u8>, Vec<Vec<u8>>>,
-    /// The value of each key, and the number of barriers that the putting rank had entered before the put.
+    /// For each key, its value, and the number of barriers that the rank had entered when it put the key.
     pub(super) values: HashMap<Vec<u8>, (Vec<u8>, u64)>,
     /// Keys that were put more than once.
     pub(super) repeated_keys: HashSet<Vec<u8>>,

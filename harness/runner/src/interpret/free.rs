@@ -3,8 +3,8 @@
 //! A single thread plays all ranks, so events are recorded in the order in which they happen. If the response to an operation was recorded
 //! before the request for another operation, the first operation ended before the other began.
 //!
-//! Between two writes of one message (`<|>`), the other ranks continue. So a message whose last byte is held back overlaps with the
-//! messages of the other ranks.
+//! Between two writes of one message (separated by `<|>` in a scenario), the other ranks continue. So a message whose last byte is held
+//! back overlaps with the messages of the other ranks.
 
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ impl Interpreter<'_> {
         })
     }
 
-    /// Plays the steps of the other ranks until all of them wait.
+    /// Plays the steps of the other ranks until all of them are waiting.
     pub(super) fn play_others(&mut self, p: Proc) -> Result<(), WalkEnd> {
         self.without(p, |others| {
             while others.play_ready()? || others.await_input(PAUSE_TIME)? {}

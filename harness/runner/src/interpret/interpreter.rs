@@ -1,5 +1,6 @@
-//! The interpreter shared by all kinds of runs. It connects the party and the judge: it passes each expectation to the judge and waits
-//! until the expectation is met. Meanwhile, it records all events and answers a library's requests to its process manager.
+//! The interpreter shared by all kinds of runs. It connects the party (the other end of the connections) and the judge: it passes each
+//! expectation to the judge and waits until the expectation is met. Meanwhile, it records all events and answers a library's requests to
+//! its process manager.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -134,8 +135,8 @@ impl<'a> Interpreter<'a> {
         EarlyEnd
     }
 
-    /// Orders all processes to exit, and reads the remaining messages until the job has ended, but for at most the time `ending`. If the
-    /// job does not end, or is idle for the time `settled`, returns the proof of silence.
+    /// Orders all processes to exit, and reads the remaining messages until the job has ended, but for at most `ending`. If the job does
+    /// not end, or is idle for `settled`, returns the proof of silence.
     pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
         let deadline = Instant::now() + ending;

@@ -135,7 +135,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Returns whether the scenario contains requests or responses of this rank before the result of its call.
+    /// Returns whether the scenario contains requests from this rank, or responses to it, before the result of its current call.
     fn is_scripted(&self, rest: &[Statement], rank: u32) -> bool {
         rest.iter()
             .find_map(|statement| {

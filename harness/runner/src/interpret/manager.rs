@@ -13,7 +13,7 @@ use crate::party::{Incoming, MemoryParty, Party, SilenceMeaning};
 
 /// Prefix of the kvsnames that the reference server assigns in library scenarios.
 pub const KVS_PREFIX: &str = "library-kvs-";
-/// The value of PMI_FD if the scenario does not specify it. This descriptor number is rarely in use, so it can be reserved.
+/// The value of PMI_FD if the scenario does not specify one. This descriptor number is rarely in use, so it can be reserved.
 const PMI_FD: &str = "50";
 
 pub(super) struct LibraryManager {

@@ -1,12 +1,12 @@
 //! Plays the steps of a scenario, in the order of the file, for every rank. The runner carries out its own actions when it reaches their
 //! steps. It passes expectations to the judge, and waits until they are met.
 //!
-//! - `walk`: statements, in order
+//! - `walk`: visits the statements in order
 //! - `recorder`: numbers the events, passes them to the judge, and stores them
-//! - `interpreter`: the code that all runs share. The meaning of a step is defined in `server`, in `library`, and in `watch` for runs
-//!   without expectations
-//! - `free`: schedules without an order across ranks
-//! - `program`: the script of the server under which a program is started
+//! - `interpreter`: contains the code that all runs share. The meaning of a step is defined in `server`, in `library`, and in `watch` for
+//!   runs without expectations
+//! - `free`: plays schedules without an order across ranks
+//! - `program`: compiles the script of the server under which a program is started
 
 mod free;
 mod interpreter;

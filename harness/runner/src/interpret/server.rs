@@ -16,7 +16,7 @@ use super::walk::{Fragments, skip_all, walk};
 use crate::party::proxy::UpstreamCommand;
 use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
-/// Time in which an implementation that has hung may still exit on its own.
+/// Time that a hung implementation is given to exit on its own.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
 /// Number of writes of one message that the runner keeps separate by waiting until the server has read the previous write. Later writes may
@@ -159,7 +159,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Records that the runner orders the end of a process, unless this was already recorded.
+    /// Records that the runner has ordered the end of a process, unless this was already recorded.
     fn dismiss(&mut self, p: Proc) {
         if self.dismissed.insert(p) {
             self.recorder.record(EventKind::Ended { proc: p, ours: true });
@@ -246,7 +246,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Lets time pass. This affects the verdict only through the actions of the implementation during that time.
+    /// Waits for `time`. The wait affects the verdict only through the implementation's actions during that time.
     pub(super) fn wait(&mut self, time: Duration) -> Result<(), WalkEnd> {
         let until = Instant::now() + time;
         if self.party.pass_time() {

@@ -13,7 +13,7 @@ use super::recorder::{EventSink, Recorder};
 use super::walk::{Fragments, walk};
 use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
-/// Minimum time that the processes of a job are given to report.
+/// Minimum time that the processes of a job are given to report to the runner.
 const MIN_START_TIME: Duration = Duration::from_secs(5);
 
 /// Time without events after which the runner gives up on a job that does not end. Processes that were ordered to exit do so after a short
@@ -33,13 +33,14 @@ pub struct WatchedRun {
     pub outcome: ScenarioOutcome,
     /// The exit of the launcher.
     pub exit: Option<Exit>,
-    /// Number of events when the last step was done. The events after that belong to the end of the job.
+    /// Number of events recorded when the last step ended. Later events belong to the end of the job.
     pub steps_done: usize,
     /// The proof of silence if the job did not end although every process had ended.
     pub running_job_proof: Option<SilenceProof>,
 }
 
-/// Plays the steps of a scenario without expectations. The job may take up to `ending` to end. The sink must have a watcher.
+/// Plays the steps of a scenario without expectations. After the last step, the job has at most `ending` to end. The sink must have a
+/// watcher.
 pub fn watch(
     scenario: &Scenario,
     fragments: Fragments<'_>,

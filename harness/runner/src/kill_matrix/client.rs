@@ -1,8 +1,8 @@
-//! The kill matrix of clients, which proves that the monitor finds the errors of clients: the results of playing scripted sessions, each
-//! with one fault or variation, against the reference server.
+//! The kill matrix of clients: the results of playing scripted sessions, each with one fault or variation, against the reference server.
+//! The matrix proves that the monitor finds the errors of clients.
 //!
 //! A fault is killed if a finding against the client cites a requirement that the fault breaks. A variation must not cause any finding
-//! against either side.
+//! against the client or the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -31,14 +31,14 @@ pub struct ClientMatrix {
     /// The result of each variation, in the order of the variation table. The first results are for the sessions with neither fault nor
     /// variation.
     pub variations: Vec<PartyResult>,
-    /// Client requirements that need a fault, but that no finding about a fault cites.
+    /// Client requirements that must be tested with a fault, but that no finding about a fault cites.
     #[serde(rename = "without_fault")]
     pub requirements_without_fault: Vec<String>,
 }
 
 impl ClientMatrix {
     /// Returns whether every fault is killed, no variation has a finding, and a finding about a fault cites each client requirement that
-    /// needs a fault.
+    /// must be tested with a fault.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().chain(&self.variations).all(PartyResult::is_right)
             && self.requirements_without_fault.is_empty()
@@ -59,7 +59,7 @@ pub fn needs_client_fault(requirement: &Requirement) -> bool {
 
 /// The state of a scripted process.
 struct ScriptedState {
-    /// True if a message of the process has not been answered.
+    /// True if a message from the process has not been answered.
     waits: bool,
 }
 
@@ -198,7 +198,7 @@ fn try_variation(variation: &ClientVariation) -> PartyResult {
     PartyResult { wrong: findings.iter().map(describe).collect(), ..result }
 }
 
-/// Plays the sessions with each fault and variation on a single thread, which takes a fraction of a second.
+/// Plays a session with each fault and each variation, on a single thread. This takes a fraction of a second.
 pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariation]) -> ClientMatrix {
     let plain = |name, about, plain| ClientVariation {
         name,

@@ -3,7 +3,7 @@
 //!
 //! A fault is killed if each scenario that it names has a finding that cites a broken requirement. If a fault names no scenario, one of the
 //! scenarios about the broken requirements must have such a finding. Without the fault, the named scenarios must pass. A variation is
-//! tested with one scenario of each file, and must not cause any finding.
+//! tested with one scenario from each file, and must not cause any finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,8 +40,8 @@ pub struct ExternalMatrix<'a> {
     pub jobs: usize,
 }
 
-/// The failures of scenarios that are played without the tested fault, by the fault's base and by scenario. In these runs, the base is the
-/// name that is passed to `with_fault`.
+/// The failures of scenarios in control runs without the tested fault, by the fault's base and by scenario. The base is the name that a
+/// control run passes to `with_fault`.
 type CleanResults = BTreeMap<(&'static str, &'static str), Vec<String>>;
 
 impl ExternalMatrix<'_> {
@@ -51,8 +51,8 @@ impl ExternalMatrix<'_> {
         in_parallel(faults.len(), self.jobs, |number| self.result(faults[number], &clean))
     }
 
-    /// Returns the requirements that bind the implementation in this dialect, but that no finding about a fault cites. A finding counts
-    /// only if the fault breaks the requirement.
+    /// Returns the requirements of this dialect that must be tested with a fault of the implementation, but that no finding about a fault
+    /// cites. A finding counts only if the fault breaks the requirement.
     pub fn without_fault(&self, results: &[PartyResult]) -> Vec<String> {
         let party = match self.under_test {
             ImplementationKind::Library => BoundParty::Library,
@@ -143,8 +143,8 @@ impl ExternalMatrix<'_> {
         self.suite.testing(self.under_test).filter(|s| s.dialect == self.dialect).cloned()
     }
 
-    /// Returns one scenario from each file, and leaves out scenarios that need [`Capability::Standalone`]. If a file contains a table, its
-    /// other scenarios vary the server's behaviour, and conforming implementations may react to the variations differently.
+    /// Returns one scenario from each file, excluding scenarios that need [`Capability::Standalone`]. If a file contains a table, its other
+    /// scenarios vary the server's behaviour, and conforming implementations may react to the variations differently.
     fn one_of_each(&self) -> Vec<Arc<Scenario>> {
         let mut files = BTreeSet::new();
         let is_first = |s: &Arc<Scenario>| files.insert(s.name.split('[').next().map(str::to_owned));

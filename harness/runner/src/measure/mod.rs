@@ -44,7 +44,7 @@ impl RoundResults {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server does not support a basic operation. The phases before it count.
+    /// Returns an error if the server does not support a basic operation. The results of earlier phases are kept.
     pub fn play(
         &mut self,
         implementation: &Implementation,

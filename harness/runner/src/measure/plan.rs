@@ -10,7 +10,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeasuredPhase {
-    /// Every process of the job starts and reports.
+    /// Every process of the job starts and reports to the runner.
     Start,
     /// Every rank offers its version and is answered; in PMI-2, this includes fullinit.
     Init,
@@ -34,7 +34,7 @@ pub enum MeasuredPhase {
     Publish,
     /// Every rank looks up the name of the next rank.
     Lookup,
-    /// A rank spawns one process, and the phase ends when the rank has its response and the process has reported.
+    /// A rank spawns one process, and the phase ends when the rank has its response and the process has reported to the runner.
     Spawn,
     /// Every rank finalizes and exits, and the phase ends when the job has ended.
     End,
@@ -72,13 +72,13 @@ pub struct Measurement {
     pub ranks: u32,
     /// Duration of each phase in seconds: the median of all rounds. Phases that the manager does not support or that failed are omitted.
     pub seconds: BTreeMap<MeasuredPhase, f64>,
-    /// Responses per second while every rank gets several values, one at a time: the median of all rounds. `None` if no round came this
-    /// far.
+    /// Responses per second while every rank gets several values, one at a time: the median of all rounds. `None` if no round reached this
+    /// phase.
     pub requests_per_second: Option<f64>,
     /// Memory use in bytes after every rank has put a value: the maximum of all rounds; 0 if it cannot be measured. Includes the launcher
     /// and the manager's processes that serve the ranks.
     pub memory: u64,
-    /// Memory use in bytes of each additional key with a 64-byte value: the median of all rounds. `None` if no round came this far.
+    /// Memory use in bytes of each additional key with a 64-byte value: the median of all rounds. `None` if no round reached this phase.
     pub memory_per_key: Option<f64>,
 }
 

@@ -176,7 +176,7 @@ impl MeasuredJob {
         }
     }
 
-    /// Handles a process that has reported.
+    /// Handles a process that has reported to the runner.
     fn reported(&mut self, kind: &EventKind) -> Result<(), MeasureError> {
         match kind {
             EventKind::Started { proc, bad_fd: None, .. } => {
@@ -203,8 +203,8 @@ impl MeasuredJob {
         Ok(())
     }
 
-    /// Checks that the processes are the ranks of a single job. A launcher that starts a separate job for each process would show no
-    /// growth.
+    /// Checks that the processes are the ranks of a single job. If the launcher starts a separate job for each process, the measurements
+    /// show no growth.
     fn check_rank(
         &self,
         env: &BTreeMap<String, String>,
@@ -241,7 +241,7 @@ impl MeasuredJob {
         Ok(offered)
     }
 
-    /// Makes the first requests for the processes in a group.
+    /// Sends the first requests of the processes in a group.
     fn join_ranks(&mut self, group: u32) -> Result<Duration, MeasureError> {
         let procs = self.procs(group);
         let mut time = self.all(MeasuredPhase::Init, &procs, 1, &|_, _| MeasuredRequest::Offer)?.time;

@@ -40,7 +40,7 @@ pub struct SoakSample {
     pub seconds: f64,
     /// Number of requests up to this time.
     pub requests: u64,
-    /// Bytes of memory of the launcher and of the manager's processes that serve the ranks; 0 if it cannot be measured.
+    /// Memory use in bytes of the launcher and of the manager's processes that serve the ranks; 0 if it cannot be measured.
     pub memory: u64,
     /// Number of open descriptors of the same processes.
     pub descriptors: u64,

@@ -52,12 +52,12 @@ pub trait Party {
     fn pause(&mut self, _proc: Proc, _stops: bool) {}
     /// Waits for the next event, until the deadline. If a response may arrive, a server that only seems to wait is given more time.
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming;
-    /// Starts a process that loads the library under test. Other parties ignore this and [`call`](Self::call).
+    /// Starts a process that loads the library under test. Only the party for libraries implements this method and [`call`](Self::call).
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
     /// Calls a function of the library under test.
     fn call(&mut self, _proc: Proc, _function: &str, _arguments: Vec<CallArgument>) {}
-    /// Names the requests that the upstream of a proxy leaves to the scenario. Called before all other methods, and only for a party with
-    /// an upstream.
+    /// Sets the requests that a proxy's upstream leaves to the scenario. Called before all other methods, and only for a party with an
+    /// upstream.
     fn hold(&mut self, _requests: Vec<String>) {}
     /// Sends a command to the upstream of a proxy.
     fn upstream(&mut self, _command: UpstreamCommand) {}
@@ -65,7 +65,8 @@ pub trait Party {
     fn unread(&self) -> Vec<Proc> {
         Vec::new()
     }
-    /// Returns the memory use of the launcher and of the processes at the other end of the connections; empty if it cannot be measured.
+    /// Returns the memory use of the launcher and of the processes at the other end of the connections. The result is empty if it cannot be
+    /// measured.
     fn memory(&self) -> Vec<Memory> {
         Vec::new()
     }
@@ -79,7 +80,7 @@ pub trait Party {
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }
-    /// Lets the time of a `wait` step pass without waiting, if the party has no clock. Returns whether the party has no clock.
+    /// Skips the time of a `wait` step if the party has no clock. Returns whether the time was skipped.
     fn pass_time(&mut self) -> bool {
         false
     }

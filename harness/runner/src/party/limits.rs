@@ -9,9 +9,9 @@ const MAX_SLOWDOWN: f64 = 10.0;
 /// The limits of a scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct ScenarioLimits {
-    /// Maximum time to wait for the expectation of a step.
+    /// Maximum time to wait until the expectation of a step is met.
     pub step: Duration,
-    /// Maximum time for a started process to report on an idle machine, if this time differs from `step`.
+    /// Maximum time for a started process to report to the runner on an idle machine, if this time differs from `step`.
     pub start: Option<Duration>,
     /// Time without a message that counts as silence if the server's state cannot be observed.
     pub silence: Duration,
@@ -20,18 +20,18 @@ pub struct ScenarioLimits {
 }
 
 impl ScenarioLimits {
-    /// Returns the maximum time for a started process to report. This time is longer on a loaded machine.
+    /// Returns the maximum time for a started process to report to the runner. This time is longer on a loaded machine.
     pub fn start(&self) -> Duration {
         self.idle_start().mul_f64(current_slowdown())
     }
 
-    /// Returns whether a started process has taken too long to report. Reads the machine's load only after the time that a process may take
-    /// on an idle machine.
+    /// Returns whether a started process has taken too long to report to the runner. Reads the machine's load only after the time that a
+    /// process may take on an idle machine.
     pub(crate) fn is_start_over(&self, waited: Duration) -> bool {
         waited >= self.idle_start() && waited >= self.start()
     }
 
-    /// Returns the maximum time for a started process to report on an idle machine.
+    /// Returns the maximum time for a started process to report to the runner on an idle machine.
     pub(crate) fn idle_start(&self) -> Duration {
         self.start.unwrap_or(self.step)
     }

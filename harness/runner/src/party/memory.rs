@@ -32,7 +32,7 @@ impl MemoryParty {
         party
     }
 
-    /// Returns whether each effect of the server has applied (see [`Server::shown_effects`]).
+    /// Returns whether each effect of the server's behaviour has occurred (see [`Server::shown_effects`]).
     pub(crate) fn shown_effects(&self) -> Vec<bool> {
         self.server.shown_effects()
     }

@@ -1,4 +1,4 @@
-//! The interface to the component that answers the processes of a job: the reference server, or a wrapper that observes it.
+//! The interface to the component that answers the requests of a job's processes: the reference server, or a wrapper that observes it.
 
 use std::collections::HashSet;
 use std::fmt;

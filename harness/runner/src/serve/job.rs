@@ -1,4 +1,4 @@
-//! The event loop of a job: the processes of all process groups, and the host that answers them.
+//! The event loop of a job: the processes of all process groups, and the host that answers their requests.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -393,7 +393,8 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Starts each process of a group on its host. On this machine, the local command that starts the process represents it.
+    /// Starts each process of a group on its assigned host. On this machine, each process is represented by the local command that starts
+    /// it.
     fn launch_each(
         &mut self,
         remote: &Remote,
@@ -702,7 +703,8 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Writes as many bytes as a rank's socket accepts, and waits for either more room in it or more requests.
+    /// Writes as many bytes as a rank's socket accepts. Then watches the socket for room to write or, if everything was written, for
+    /// requests.
     fn flush(&mut self, index: usize) {
         let Some((connection, key)) = &mut self.processes[index].connection else { return };
         connection.flush();

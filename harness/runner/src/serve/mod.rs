@@ -11,7 +11,7 @@
 //!   the group is killed.
 //! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a process in another process group may not read).
 //!   Every other rank reads from `/dev/null`. All ranks inherit stdout and stderr.
-//! * The bytes that a rank wrote before it ended are still served. If a rank does not read its responses, the server stops reading from
+//! * The requests that a rank wrote before it ended are still served. If a rank does not read its responses, the server stops reading from
 //!   that rank until it does. So no rank can make the server's memory grow.
 //! * SIGINT, SIGTERM and SIGHUP kill all started processes.
 //!

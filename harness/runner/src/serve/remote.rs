@@ -68,7 +68,7 @@ impl Remote {
         self.listen
     }
 
-    /// Returns the local command that starts `rank`, in a group of `size`, on the rank's host, and adds `environment` to the rank's
+    /// Returns the local command that starts `rank`, in a group of `size`, on the rank's host, with `environment` added to the rank's
     /// environment variables.
     pub(super) fn program(
         &self,

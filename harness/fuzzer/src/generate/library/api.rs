@@ -1,4 +1,4 @@
-//! The calls that are drawn for a library: functions of its C API with an argument for each parameter. The protocol table provides the
+//! The calls that are generated for a library: functions of its C API with an argument for each parameter. The protocol table provides the
 //! operation that a function requests, and the fields of the response.
 
 use std::collections::BTreeMap;

@@ -281,8 +281,8 @@ impl SessionModel<'_, '_> {
         Ok(self.request_and_wait(rank, "get-node-attribute", &fields))
     }
 
-    /// Sometimes makes several ranks wait for an attribute that a random rank puts. If the random rank makes concurrent requests, it may
-    /// wait as well. In rare cases, the attribute is never put, and the ranks wait forever.
+    /// Sometimes makes several ranks wait for an attribute that a random rank puts. The random rank may wait as well if it makes concurrent
+    /// requests. In rare cases, the attribute is never put, and the ranks wait forever.
     pub(crate) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
             return Ok(());

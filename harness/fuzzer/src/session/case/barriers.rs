@@ -31,8 +31,8 @@ fn entries(statement: &Statement, framing: Framing) -> Option<(u32, usize)> {
 }
 
 impl Case {
-    /// Returns, for each rank, the number of barriers that the rank enters, and, for each statement, the range of the numbers of the
-    /// barriers that the rank enters with this statement.
+    /// Returns the number of barriers that each rank enters and, for each statement, the range of barrier numbers that its rank enters with
+    /// the statement.
     fn barriers(&self) -> (Vec<usize>, Vec<Range<usize>>) {
         let mut entered = vec![0; self.ranks() as usize];
         let of = |statement: &Statement| {

@@ -66,8 +66,8 @@ pmi.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=no
 streams = [listener.accept() for _ in range(3 * (b\"stdio=yes\" in pmi.recv(4096)))]
 ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
 
-/// Python code that pauses the launcher when it reads its standard input. Hydra's launcher does so to pass the end of this input on to its
-/// proxy. Other launchers may never read their standard input.
+/// Python code that pauses the launcher when it reads its standard input. Hydra's launcher reads this input to notify its proxy when the
+/// input ends. Other launchers may never read their standard input.
 const LAUNCH_HELD: &str = "\
 import ctypes, signal; never = \"the launcher does not read its standard input: the symptom does not occur\"; \
 signal.signal(14, lambda *_: (os.killpg(job.pid, 9), shutil.rmtree(here), print(never, flush=True), os._exit(0))), signal.alarm(30)

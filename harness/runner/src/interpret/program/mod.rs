@@ -115,7 +115,8 @@ impl ProgramRun<'_> {
         self.program.start(script, self.ranks, self.limits, self.interrupted, &mut record)
     }
 
-    /// Returns the result of a plain run. Omits the output if it differs in a second plain run, because such output cannot be compared.
+    /// Returns the result of a plain run, in which the server behaves normally. Omits the output if it differs in a second plain run,
+    /// because such output cannot be compared.
     fn plain(&self) -> PlainBehavior {
         let first = self.plain_once();
         let again = || self.plain_once();
@@ -124,7 +125,7 @@ impl ProgramRun<'_> {
         PlainBehavior { output: first.output.filter(|_| same), ..first }
     }
 
-    /// Returns the result of one plain run, and its output if all of it was kept.
+    /// Returns the result of one plain run. Includes the output if all of it was kept.
     fn plain_once(&self) -> PlainBehavior {
         let mut sink = ();
         let mut recorder = Recorder::new(&mut sink, Judge::without_scenario(PartyKind::Client));

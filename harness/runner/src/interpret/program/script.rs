@@ -118,7 +118,7 @@ impl Script {
     }
 
     /// Returns the expectation of a step. If the program runs under different conditions than in a plain run, the expectation cites the
-    /// requirement of its step. Otherwise, it cites the requirement about a program's exit under a plain server.
+    /// requirement of its step. Otherwise, it cites the requirement about a program's exit under an unmodified server.
     fn expectation(&self, place: &ExpandedStep, proc: Option<Proc>, kind: ExpectationKind) -> Expectation {
         let cites = if self.is_unusual() { &place.cites } else { EXITS_SUCCESSFULLY };
         Expectation { proc, cites: cites.to_owned(), kind }

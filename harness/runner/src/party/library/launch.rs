@@ -36,7 +36,7 @@ pub(crate) const COMMAND: &str = "library-agent";
 const STDERR_MAX: u64 = 1 << 20;
 /// Maximum time between the end of a process's connection and the end of the process.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of bytes that wait to be written to one connection.
+/// Maximum number of bytes that can be queued for one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
 /// A library under test.
@@ -123,7 +123,7 @@ fn ready(reactor: &mut Option<Reactor<LaunchSource>>) -> io::Result<&mut Reactor
 
 impl<'a> LibraryParty<'a> {
     /// Reads the library's file. If the library has its own process manager, also starts the processes of all ranks, and waits until they
-    /// have connected or the time is up.
+    /// have connected or the time limit expires.
     pub(crate) fn launch(
         library: &'a Library,
         ranks: u32,
@@ -239,8 +239,8 @@ impl<'a> LibraryParty<'a> {
         Ok(())
     }
 
-    /// Sends an order to a process. An order to call a function may contain long strings, so the process may receive it in parts. The
-    /// process reads the next part when it is not in a call.
+    /// Sends an order to a process. An order to call a function may contain long strings, so the process may receive it in several reads.
+    /// The process reads the next part when it is not executing a call.
     fn order(&mut self, rank: u32, order: &AgentOrder) {
         let Some((control, key)) = self.processes.get_mut(&rank).and_then(|p| p.control.as_mut()) else {
             return;
@@ -260,7 +260,7 @@ impl<'a> LibraryParty<'a> {
         self.order(rank, order);
     }
 
-    /// Returns whether the process waits for something that only the runner can do.
+    /// Returns whether the process can continue only after an action of the runner.
     fn is_idle(&mut self, rank: u32) -> bool {
         let Some(process) = self.processes.get(&rank) else { return true };
         let is_written = process.pmi.as_ref().is_none_or(|(pmi, _)| pmi.unwritten() == 0);
@@ -452,7 +452,7 @@ impl LaunchedProcess {
         }
     }
 
-    /// Returns whether a launched process has died. Waits for the death of a dying process.
+    /// Returns whether a launched process has died, after waiting up to [`EXIT_TIMEOUT`] for a process that is exiting.
     fn is_dying(&self) -> bool {
         let is_exiting =
             |process: &ForeignProcess| Pid::from_raw(process.pid()).is_some_and(procfs::is_exiting);

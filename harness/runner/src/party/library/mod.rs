@@ -1,5 +1,5 @@
 //! PMI libraries under test. For each rank, a process of the harness loads the library and makes the calls of the scenario, while the
-//! runner holds the other end of its PMI_FD.
+//! runner holds the other end of the process's PMI_FD.
 //!
 //! - [`pmi_process::agent::library`] is the process: it loads the library, calls its functions, and reports the results.
 //! - `launch` starts these processes and reads from them.

@@ -49,7 +49,7 @@ pub(super) struct ProgramJob<'a> {
     server: Server,
     /// The value of `PATH`, if the program must find the harness as `mpiexec`.
     pub(super) path: Option<OsString>,
-    /// The first line that was sent to the process that started an `mpiexec`, until the process has answered.
+    /// The first line that was sent to the process that started an `mpiexec`; `None` after the process has answered.
     pending_singinit: Option<Vec<u8>>,
     script: &'a dyn ProgramServer,
     record: EventRecorder<'a>,

@@ -42,7 +42,7 @@ pub struct Program {
     manager: Option<PathBuf>,
     /// True if the runner looks for remaining processes after each run, which takes time.
     finds_leftover_processes: bool,
-    /// Results of plain runs, by number of processes.
+    /// Results of plain runs, in which the server behaves normally, by number of processes.
     plain_runs: Mutex<HashMap<u32, Arc<OnceLock<Arc<PlainBehavior>>>>>,
 }
 
@@ -146,7 +146,8 @@ impl Program {
         self.connection_method
     }
 
-    /// Opens a listener for the `mpiexec` that the program may start. Also returns the `PATH` that lets the program find that `mpiexec`.
+    /// Opens a listener for the `mpiexec` that the program may start. Returns the listener, and the `PATH` with which the program finds
+    /// that `mpiexec`.
     fn open_listener(&self) -> io::Result<Option<(AgentListener, OsString)>> {
         let Some(ours) = &self.manager else { return Ok(None) };
         let listener = AgentListener::open()?;

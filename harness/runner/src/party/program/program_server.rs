@@ -42,7 +42,7 @@ pub(crate) struct ProcessScript {
     pub(crate) expectations: Vec<(usize, Expectation)>,
 }
 
-/// An error in a scenario that cannot be detected before the scenario is played, with its line.
+/// An error in a scenario, with its line. The error cannot be detected before the scenario is played.
 #[derive(Debug)]
 pub(crate) struct ScriptError {
     pub(crate) line: usize,

@@ -32,7 +32,7 @@ use pmi_wire::hydra::LaunchProgram;
 const ENVIRONMENT: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
-/// Maximum number of bytes that wait to be written to a proxy.
+/// Maximum number of bytes that can be queued for a proxy.
 const UNWRITTEN_MAX: usize = 64 << 20;
 
 /// Options of `hydra-upstream`.

@@ -24,7 +24,8 @@ pub enum RunnerCommand {
     Response {
         /// Number of the proxy.
         proxy: u32,
-        /// Number of the request that the message answers, even if the request was answered before; `None` for an unrequested message.
+        /// Number of the request that the message answers, even if that request has already been answered; `None` for an unrequested
+        /// message.
         to: Option<u64>,
         /// The text of the message, with its newline.
         text: Bytes,
@@ -36,8 +37,8 @@ pub enum RunnerCommand {
     Close(u32),
 }
 
-/// Finds the runner through the agent's path, introduces this process, and waits for the first command. Returns `None` if no runner
-/// listens.
+/// Finds the runner through the agent's path, introduces this process, and waits for the first command. Returns `None` if no runner is
+/// listening.
 pub(super) fn runner() -> Option<(Channel, RunnerCommand)> {
     let agent = std::env::var_os(agent::PATH_VARIABLE)?;
     let scratch = Path::new(&agent).parent()?.parent()?;

@@ -138,7 +138,7 @@ impl Store {
     }
 }
 
-/// Returns a group with the number of processes that `programs` request.
+/// Returns the specification of a group with as many processes as `programs` request.
 fn of_programs(programs: &[SpawnProgram]) -> GroupSpec {
     let counts = programs.iter().map(|program| program.nprocs as u32).collect();
     GroupSpec { programs: counts, spawned: true, ..GroupSpec::default() }

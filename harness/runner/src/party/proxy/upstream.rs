@@ -96,8 +96,8 @@ struct Barrier {
     name: Option<Vec<u8>>,
     /// Number of processes that must enter the barrier.
     total: u64,
-    /// Proxies whose processes have entered the barrier. Each entry contains the number of the proxy, the number of these processes, and
-    /// the number of the proxy's reports.
+    /// Proxies whose processes have entered the barrier. Each entry contains the index of the proxy, the count of these processes, and the
+    /// count of the proxy's reports.
     entered: Vec<(u32, u64, u32)>,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct Upstream {
     requests: u64,
     /// The requests that the scenario may answer later.
     answerable_requests: BTreeMap<u64, ForwardedRequest>,
-    /// Numbers of the held requests that have not been served, even if the scenario has answered them.
+    /// Numbers of the held requests that the upstream has not served. The scenario may have answered them.
     held: BTreeSet<u64>,
 }
 
@@ -723,7 +723,7 @@ fn body(text: &[u8]) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Returns the pairs of a put. A word without `=` continues the value before it, which contained a space.
+/// Returns the pairs of a put. A word without `=` continues the previous value, which contained a space.
 fn pairs(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for word in text.split(|b| *b == b' ').filter(|word| !word.is_empty()).skip(1) {

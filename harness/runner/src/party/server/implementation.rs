@@ -61,7 +61,7 @@ pub struct Implementation {
     pub max_ranks: Option<u32>,
     /// Maximum number of nodes of a launch, if there is a limit.
     pub max_nodes: Option<u32>,
-    /// Maximum time from the launch until the processes report, if it differs from the time limit of a step.
+    /// Maximum time from the launch until the processes report to the runner, if it differs from the time limit of a step.
     pub start_timeout: Option<Duration>,
     /// The kind of connection that the processes of a launch receive.
     pub connection_method: ConnectionMethod,

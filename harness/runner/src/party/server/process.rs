@@ -37,10 +37,10 @@ use pmi_wire::port::{self, Greeting};
 use pmi_wire::{ConnectionMethod, Proc};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Maximum number of bytes that wait to be written to one connection.
+/// Maximum number of bytes that can be queued for one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
-/// The required duration of proven idleness if a response is expected. The server may depend on a process that is not among its
-/// descendants.
+/// The required duration of proven idleness if a response is expected. The server may depend on a process that is not among its descendants
+/// and is therefore not observed.
 const IDLE_TIME: Duration = Duration::from_millis(150);
 /// The required duration of idleness if the server leaves bytes unread. The server may be waiting for something else, such as the rest of
 /// another rank's message.
@@ -64,7 +64,7 @@ const ANSWER_CHECK_DELAY: Duration = Duration::from_millis(1);
 /// Maximum interval between checks. The interval doubles after each check, at most `MAX_DOUBLINGS` times.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_DOUBLINGS: u32 = 8;
-/// Silence after which a server is considered to be waiting while processes start or exit.
+/// Duration of the silence after which a server counts as waiting while processes start or exit.
 const BUSY_SILENCE: Duration = Duration::from_millis(50);
 /// Idle time of a server after which another launch may start, even if the idleness proves nothing yet.
 const YIELD_TIME: Duration = Duration::from_millis(8);
@@ -252,8 +252,7 @@ pub struct ServerParty {
     slowest_response: Duration,
     quiet_since: Instant,
     silence_times: SilenceTimes,
-    /// True if the server was silent and left bytes unread, as if it were waiting for something else, and no later event could have changed
-    /// that.
+    /// True if the server left bytes unread during a proven silence, and no later event could have made it continue.
     waits_elsewhere: bool,
     /// The process to whose connection the runner last wrote, and the time of that write.
     last_write: Option<(Proc, Instant)>,
@@ -286,8 +285,8 @@ impl Default for SilenceTimes {
 }
 
 impl ServerParty {
-    /// Starts the implementation with the agent as its program. Also returns the command line. If the implementation must connect to a
-    /// process that it has not started, `start` is the maximum time until it has connected.
+    /// Starts the implementation with the agent as its program. Returns the launched implementation and the command line. If the
+    /// implementation must connect to a process that it has not started, `start` is the maximum time until it has connected.
     ///
     /// # Errors
     ///
@@ -746,8 +745,8 @@ impl ServerParty {
     }
 
     /// Waits until the server has read the bytes that another rank has just written, before `next` acts. Steps are ordered in time, but a
-    /// server that reads from the ranks in a different order could see both messages at once. The wait ends if the server itself waits for
-    /// something else.
+    /// server that reads from the ranks in a different order could see both messages at once. The wait ends early if the server itself is
+    /// waiting for another event.
     fn await_read(&mut self, next: Option<Proc>) {
         let before = self.last_write.filter(|(before, _)| self.ordered_actions && Some(*before) != next);
         let Some((before, at)) = before else { return };
@@ -829,7 +828,7 @@ impl ServerParty {
         self.connected().map(|pmi| pmi.peer).collect()
     }
 
-    /// Returns whether every process of the server waits for something that only the runner can do. If `uses_alarms` is true, a process
+    /// Returns whether every process of the server can continue only after an action of the runner. If `uses_alarms` is true, a process
     /// that catches SIGALRM does not count as waiting.
     fn servers_wait(&mut self, uses_alarms: bool) -> bool {
         let Some(makers) = self.known_peers() else { return false };
@@ -857,7 +856,7 @@ impl ServerParty {
         tree::of_launch(self.launcher.pid(), &self.agents)
     }
 
-    /// Returns whether everything that the runner wrote has been read, or will not be read.
+    /// Returns whether the server has read everything that the runner wrote, or will never read it.
     fn is_read(&self, patient: bool) -> bool {
         let starved =
             patient && (self.waits_elsewhere || self.quiet_since.elapsed() >= self.silence_times.starved);

@@ -108,7 +108,7 @@ pub struct BuiltinProfile {
     pub offers: Vec<String>,
     /// Optional operations that the implementation is known to lack.
     pub lacks: Vec<String>,
-    /// Maximum number of seconds until the processes of a launch report, if that may take longer than a response.
+    /// Maximum number of seconds until the processes of a launch report to the runner, if that may take longer than a response.
     pub start_timeout: Option<f64>,
     /// Maximum number of ranks of a job.
     pub max_ranks: Option<u32>,

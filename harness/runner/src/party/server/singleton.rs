@@ -22,8 +22,8 @@ pub(super) struct Singleton {
 }
 
 impl Singleton {
-    /// Starts the process. The process manager must connect within `patience`. The process is killed with the other processes of the
-    /// launch, whose mark is `mark`.
+    /// Starts the process. The process manager must connect within `patience`. The process is killed with the other processes of the launch
+    /// that `mark` identifies.
     pub(super) fn start(agent: &Path, mark: &str, patience: Duration) -> io::Result<Self> {
         // A socket on all addresses, as in MPICH's client.
         let listener = TcpListener::bind(("0.0.0.0", 0))?;

@@ -649,8 +649,11 @@ impl Judge {
         }
         let mut running = Vec::new();
         if !procs.is_empty() {
-            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            running.push(format!("agents that were asked to exit (rank {})", procs.join(", ")));
+            let names = procs.iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
+            running.push(match procs.len() {
+                1 => format!("an agent that was asked to exit (rank {names})"),
+                _ => format!("agents that were asked to exit (ranks {names})"),
+            });
         }
         if !names.is_empty() {
             running.push(names.join(", "));

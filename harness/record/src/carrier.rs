@@ -43,7 +43,7 @@ pub(crate) enum FactKind<B = Vec<u8>> {
     Started(Start),
     /// The program could not be started.
     NotStarted(String),
-    /// A spawn request is about to be forwarded. Contains the folder of the tap that replaces a program of the request.
+    /// A spawn request is about to be forwarded. Contains the folder of the tap that replaces one of the programs in the request.
     Spawns(String),
     /// Bytes in this direction are about to be forwarded.
     Carried(Direction, B),

@@ -84,8 +84,9 @@ impl Monitor {
             Ok(barrier) => self.group_barrier_entered(p, barrier, line),
             Err(error) => {
                 self.record_unknown(p);
-                let expected =
-                    format!("WORLD, NODE or a list of ranks, and a tag after a colon, but {error}");
+                let expected = format!(
+                    "WORLD, NODE or a list of ranks, optionally followed by a colon and a tag, but {error}"
+                );
                 let id = ids::MPICH_1_2_CLIENT_GROUP_FORM;
                 self.client_error(p, id, expected, ObservationText::message(line));
             }

@@ -33,7 +33,8 @@ pub(crate) fn is_bounded(sent: &[u8]) -> bool {
     bounded == all
 }
 
-/// Returns whether the body of a frame is a spawn request that states each of its counts exactly once, and whether all counts are small.
+/// Returns whether the body of a frame is a spawn request that states each of its counts exactly once and in which all
+/// counts are small.
 fn is_bounded_request(body: &[u8]) -> bool {
     let read = [SemicolonReading::Plain, SemicolonReading::Doubled]
         .map(|reading| Decoded::body(Direction::ToServer, body, reading));

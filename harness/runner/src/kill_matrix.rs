@@ -264,7 +264,8 @@ fn rehearse<'a>(
         let scenario = scenarios[number];
         let (outcome, shows) = play_scenario(suite, scenario, &behaviour, limits);
         let length = outcome.events.iter().filter(exchanged).count();
-        RehearsedScenario { scenario, length, plain: found(suite, scenario, outcome), shows }
+        let plain = found(suite, scenario, outcome).filter(|found| !is_advice(suite, found));
+        RehearsedScenario { scenario, length, plain, shows }
     })
 }
 
@@ -444,9 +445,9 @@ impl VariationCase {
     }
 }
 
-/// Plays the suite against the server with neither fault nor variation, and against servers with variations, on `jobs` threads. Unless
-/// `all` is true, several variations are combined in each server. If a server causes a finding in a scenario, its variations are repeatedly
-/// split in half for this scenario, until a single variation causes each finding.
+/// Plays the suite against servers with variations, on `jobs` threads. Unless `all` is true, several variations are combined in each server:
+/// if a server causes a finding in a scenario, its variations are repeatedly split in half for this scenario, until a single variation
+/// causes each finding. The first result is that of the rehearsal, in which no variation has an effect.
 fn try_variations(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],
@@ -465,30 +466,29 @@ fn try_variations(
         // Bytewise writes are slow in long scenarios and when another variation lengthens the responses.
         let is_short = length <= MAX_SHORT_SCENARIO;
         let is_played = |at: &usize| cases[*at].applies[number] && (all || is_short || !is_bytewise(at));
-        let (alone, together): (Vec<usize>, Vec<usize>) =
+        let (singles, together): (Vec<usize>, Vec<usize>) =
             (0..cases.len()).filter(is_played).partition(|at| all || is_bytewise(at));
-        let mut servers: Vec<Vec<usize>> = alone.into_iter().map(|at| vec![at]).collect();
+        let mut servers: Vec<Vec<usize>> = singles.into_iter().map(|at| vec![at]).collect();
         servers.extend((!together.is_empty()).then_some(together));
         let mut punished = Vec::new();
         while let Some(members) = servers.pop() {
             let behaviour = members.iter().map(|at| cases[*at].variation).collect();
             let (outcome, shown) = play_scenario(suite, scenario, &behaviour, limits);
             let finding = found(suite, scenario, outcome).filter(|found| !is_advice(suite, found));
+            // Of several variations that change the same data, only one makes a difference. The others are played in short scenarios,
+            // because long scenarios have few operations that short scenarios do not have.
+            let is_hidden = |(at, shown): (&usize, &bool)| (is_short && !shown).then_some(*at);
+            let hidden: Vec<usize> = members.iter().zip(&shown).filter_map(is_hidden).collect();
             match (finding, &members[..]) {
                 (Some(found), [alone]) => punished.push((*alone, found)),
-                (Some(_), _) => {
+                (None, [_]) => {}
+                (None, _) if hidden.len() < members.len() => {
+                    servers.extend((!hidden.is_empty()).then_some(hidden))
+                }
+                (..) => {
                     // Neighbours in the table concern the same part of the server, so they are separated.
                     let half = |first| members.iter().copied().skip(first).step_by(2).collect();
                     servers.extend([half(0), half(1)]);
-                }
-                (None, _) => {
-                    // Of several variations of the same action, the server shows only the first. The others are played in short
-                    // scenarios, because long scenarios have few operations that short scenarios do not have.
-                    let hidden = members.iter().zip(&shown).filter(|(_, shown)| !**shown);
-                    let hidden: Vec<usize> = hidden.map(|(at, _)| *at).collect();
-                    if is_short && (1..members.len()).contains(&hidden.len()) {
-                        servers.push(hidden);
-                    }
                 }
             }
         }
@@ -496,8 +496,7 @@ fn try_variations(
     });
     let result = |name, description| VariationResult { name, description, findings: Vec::new() };
     let mut plain = result("plain", "the unmodified reference server");
-    let punished = |found: &&KillResult| !is_advice(suite, found);
-    plain.findings = rehearsed.iter().filter_map(|r| r.plain.as_ref()).filter(punished).cloned().collect();
+    plain.findings = rehearsed.iter().filter_map(|r| r.plain.clone()).collect();
     let mut results: Vec<_> =
         cases.iter().map(|case| result(case.variation.name, case.variation.description)).collect();
     for (at, found) in findings.into_iter().flatten() {
@@ -524,6 +523,11 @@ mod tests {
         let rehearsed = rehearse(&suite, &faults, &variations, 2, limits);
         let spared = rehearsed.iter().map(|r| r.shows.iter().filter(|shows| !**shows).count()).sum::<usize>();
         assert!(spared > faults.len(), "no scenario was skipped");
+        // In long scenarios, some variations are not played.
+        let short = || rehearsed.iter().filter(|r| r.length <= MAX_SHORT_SCENARIO);
+        for (number, variation) in (faults.len()..).zip(&variations) {
+            assert!(short().any(|r| r.shows[number]), "{}", variation.name);
+        }
         for (number, fault) in faults.iter().enumerate().step_by(17) {
             for r in rehearsed.iter().filter(|r| r.length <= MAX_SHORT_SCENARIO && !r.shows[number]) {
                 let (outcome, shown) = play_scenario(&suite, r.scenario, &fault.behaviour(), limits);

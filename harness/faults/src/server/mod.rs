@@ -200,8 +200,8 @@ impl Server {
         }
     }
 
-    /// Returns whether each effect has applied, in the order in which the effects were added. For a rehearsed effect,
-    /// returns whether it would have applied.
+    /// Returns whether each effect has made a difference, in the order in which the effects were added. For a rehearsed effect,
+    /// returns whether it would have made a difference.
     pub fn shown_effects(&self) -> Vec<bool> {
         self.state.as_ref().map(|state| state.shown()).unwrap_or_default()
     }
@@ -316,15 +316,15 @@ impl Server {
             return;
         }
         let circumstances = self.circumstances(from);
-        let pick = |e: &Effect| {
-            if let Effect::IncomingRequest(which, edit) = e { Some((*which, *edit)) } else { None }
+        let pick = |e: &Effect| match e {
+            Effect::IncomingRequest(which, edit) => {
+                which.apply(&mut RequestText(message), &circumstances).then_some(*edit)
+            }
+            _ => None,
         };
-        match self
-            .pick(from, pick)
-            .filter(|(which, _)| which.apply(&mut RequestText(message), &circumstances))
-        {
-            Some((_, Edit(&[]))) => return,
-            Some((_, edit)) => drop(edit.apply(&mut edited, &circumstances)),
+        match self.pick(from, pick) {
+            Some(Edit(&[])) => return,
+            Some(edit) => drop(edit.apply(&mut edited, &circumstances)),
             None => {}
         }
         self.accept_request(from, &edited);

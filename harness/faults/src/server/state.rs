@@ -14,6 +14,9 @@ use crate::dialects::Dialects;
 use crate::edit::{Edit, Editable};
 use crate::effect::Effect;
 
+/// Maximum number of occasions on which an edit is omitted to find out whether it has shown its effect.
+const MAX_OMISSIONS: u64 = 8;
+
 /// An effect, and the number of occasions so far on which it could have applied.
 #[derive(Debug)]
 struct ActiveEffect {
@@ -21,16 +24,14 @@ struct ActiveEffect {
     when: Occasion,
     dialects: Dialects,
     use_count: u64,
-    /// True if the effect has applied, or would have applied in a rehearsal.
+    /// True if the effect has made a difference, or would have made one in a rehearsal.
     shown: bool,
 }
 
 impl ActiveEffect {
-    /// Counts an occasion, and returns whether the effect applies on this occasion. In a rehearsal, an effect applies until it has been
-    /// shown once.
-    fn applies(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
-        let is_elsewhere = circumstances.framing.is_some_and(|framing| !self.dialects.has(framing));
-        if is_elsewhere || rehearsed && self.shown {
+    /// Counts an occasion, and returns whether the effect applies on it.
+    fn applies(&mut self, circumstances: &Circumstances) -> bool {
+        if circumstances.framing.is_some_and(|framing| !self.dialects.has(framing)) {
             return false;
         }
         self.use_count += 1;
@@ -112,7 +113,7 @@ impl EffectState {
         (!list.is_empty()).then(|| Box::new(Self { effects: list, rehearsed, within_job, ..Self::default() }))
     }
 
-    /// Returns whether each effect has applied. For a rehearsed effect, returns whether it would have applied.
+    /// Returns whether each effect has made a difference. For a rehearsed effect, returns whether it would have made a difference.
     /// Rehearsed effects do not influence each other.
     pub(super) fn shown(&self) -> Vec<bool> {
         self.effects.iter().map(|effect| effect.shown).collect()
@@ -128,46 +129,67 @@ impl EffectState {
         self.effects.iter().any(|active| is(&active.effect))
     }
 
-    /// Returns the first effect that `pick` accepts and that applies on this occasion.
+    /// Returns the effects that an action may have, with their numbers. A rehearsal ignores effects that have shown.
+    fn candidates(&mut self) -> impl Iterator<Item = (usize, &mut ActiveEffect)> {
+        let rehearsed = self.rehearsed;
+        self.effects.iter_mut().enumerate().filter(move |(_, effect)| !(rehearsed && effect.shown))
+    }
+
+    /// Returns the first effect that `pick` accepts and that applies on this occasion. In a rehearsal, returns `None`.
     pub(super) fn pick<T>(
         &mut self,
         circumstances: &Circumstances,
         pick: impl Fn(&Effect) -> Option<T>,
     ) -> Option<T> {
         let rehearsed = self.rehearsed;
-        self.effects.iter_mut().find_map(|effect| {
+        self.candidates().find_map(|(_, effect)| {
             let picked = pick(&effect.effect)?;
-            let applies = effect.applies(circumstances, rehearsed);
+            let applies = effect.applies(circumstances);
             effect.shown |= applies;
             (applies && !rehearsed).then_some(picked)
         })
     }
 
-    /// Changes `target` with every edit that `pick` accepts and that applies on this occasion. An edit that leaves `target` unchanged has
-    /// not shown its effect. In a rehearsal, `target` stays unchanged.
+    /// Changes `target` with every edit that `pick` accepts and that applies on this occasion. In a rehearsal, `target` stays unchanged, and
+    /// every edit that would change it has shown its effect. Otherwise, an edit has shown its effect if `target` would be different without
+    /// the edit: a later edit may overwrite the change.
     pub(super) fn edit<T: Editable + Clone + PartialEq>(
         &mut self,
         circumstances: &Circumstances,
         pick: impl Fn(&Effect) -> Option<Edit>,
         target: &mut T,
     ) {
-        // A copy of the target, kept until an edit changes it.
-        let mut copy = None;
-        for effect in &mut self.effects {
-            let Some(edit) = pick(&effect.effect) else { continue };
-            if !effect.applies(circumstances, self.rehearsed) {
-                continue;
-            }
-            let mut edited = copy.take().unwrap_or_else(|| target.clone());
-            edit.apply(&mut edited, &Circumstances { use_count: effect.use_count, ..*circumstances });
+        let rehearsed = self.rehearsed;
+        let (mut original, mut changes) = (None, Vec::new());
+        for (number, effect) in self.candidates() {
+            let Some(edit) = pick(&effect.effect).filter(|_| effect.applies(circumstances)) else { continue };
+            let circumstances = Circumstances { use_count: effect.use_count, ..*circumstances };
+            let mut edited = target.clone();
+            edit.apply(&mut edited, &circumstances);
             if edited == *target {
-                copy = Some(edited);
                 continue;
             }
-            effect.shown = true;
-            if !self.rehearsed {
-                *target = edited;
+            changes.push((number, edit, circumstances));
+            match rehearsed {
+                true => effect.shown = true,
+                false => {
+                    let before = std::mem::replace(target, edited);
+                    original.get_or_insert(before);
+                }
             }
+        }
+        let Some(original) = original else { return };
+        for (number, ..) in &changes {
+            let effect = &mut self.effects[*number];
+            // A single edit needs no check, but many edits of many messages take time.
+            if effect.shown || changes.len() > 1 && effect.use_count > MAX_OMISSIONS {
+                continue;
+            }
+            let mut without = original.clone();
+            for (_, edit, circumstances) in changes.iter().filter(|(other, ..)| other != number) {
+                edit.apply(&mut without, circumstances);
+            }
+            effect.shown = without != *target;
         }
     }
 }

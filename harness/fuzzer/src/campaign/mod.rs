@@ -204,7 +204,7 @@ struct SharedState {
     waiting: VecDeque<FailureOccurrence>,
     /// Confirmed failures whose cases are waiting to be minimized.
     confirmed: VecDeque<PendingShrink>,
-    /// The case whose job ended last.
+    /// The generated case whose play ended last.
     last_ended: Option<Arc<Case>>,
     /// Number of failures that are being examined.
     examining: usize,
@@ -370,9 +370,11 @@ impl Campaign<'_> {
             let before = self.lock().last_ended.clone();
             let case = Arc::new(case);
             let run = self.target.play(&case, Thoroughness::Fast, Tracing::Off);
-            self.lock().last_ended = Some(Arc::clone(&case));
             match run {
-                Ok(run) => self.judge(&case, before.as_deref(), number, &run),
+                Ok(run) => {
+                    self.lock().last_ended = Some(Arc::clone(&case));
+                    self.judge(&case, before.as_deref(), number, &run);
+                }
                 Err(_) if self.interrupted.load(Ordering::Relaxed) => return,
                 Err(error) => self.unjudged(error.to_string()),
             }
@@ -731,7 +733,7 @@ mod tests {
             Case::new(ImplementationKind::Server, 1, steps)
         };
         let case = job(&["cmd=barrier_in", "cmd=get_maxes"]).with_earlier_job(&job(&["cmd=abort"])).unwrap();
-        // The smaller case always fails when it is judged fast, and in two of five thorough runs.
+        // The smaller case always fails when it is played fast, and in two of five thorough runs.
         let thorough_runs = AtomicU64::new(0);
         let smaller_fails =
             |pace| pace == Thoroughness::Fast || thorough_runs.fetch_add(1, Ordering::Relaxed) % 5 < 2;

@@ -368,10 +368,8 @@ impl Examiner<'_> {
             }
             best.cases_played = played;
         }
-        // A failure that needs an earlier job is stored only if it recurs reliably (see `without_idle_earlier`).
-        let is_less_reliable = best.repetitions < again;
-        if best.repetitions == 0 || is_less_reliable && (best.case.earlier.is_some() || !self.may_continue())
-        {
+        let is_too_rare = best.case.earlier.is_some() && !Self::is_reliable(&best);
+        if best.repetitions == 0 || best.repetitions < again && (is_too_rare || !self.may_continue()) {
             best.restore(case, again);
         }
         // A stored scenario needs a regular start and a wait for the effect of its last step.
@@ -485,6 +483,11 @@ impl Examiner<'_> {
         (!runs.is_empty()).then(|| runs.iter().flatten().count() as u32)
     }
 
+    /// Returns whether a case shows its failure often enough to conclude that the failure needs the earlier job of the case.
+    fn is_reliable(best: &MinimizedCase) -> bool {
+        best.repetitions + 1 >= CONFIRMATION_RUNS
+    }
+
     /// Removes the earlier job if the failure also occurs after an idle job. Returns `None` if the failure occurs only after the earlier
     /// job, but not reliably, or if no run after an idle job could be judged.
     fn without_idle_earlier(&self, best: MinimizedCase, filter: FailureFilter<'_>) -> Option<MinimizedCase> {
@@ -494,7 +497,7 @@ impl Examiner<'_> {
         let alone = Case { earlier: None, ..best.case.clone() };
         let after_idle = Self::after_idle(&alone)?;
         match self.count_judged_repetitions(&after_idle, filter)? {
-            0 => (best.repetitions + 1 >= CONFIRMATION_RUNS).then_some(best),
+            0 => Self::is_reliable(&best).then_some(best),
             again => Some(MinimizedCase { case: alone, repetitions: again, ..best }),
         }
     }

@@ -649,11 +649,8 @@ impl Judge {
         }
         let mut running = Vec::new();
         if !procs.is_empty() {
-            let names = procs.iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
-            running.push(match procs.len() {
-                1 => format!("an agent that was asked to exit (rank {names})"),
-                _ => format!("agents that were asked to exit (ranks {names})"),
-            });
+            let agents = if procs.len() == 1 { "an agent that was" } else { "agents that were" };
+            running.push(format!("{agents} asked to exit ({})", Proc::list(procs)));
         }
         if !names.is_empty() {
             running.push(names.join(", "));

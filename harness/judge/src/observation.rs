@@ -114,11 +114,11 @@ impl IncompleteMessage {
 
 /// Describes the requests that the server has not read by naming the processes that sent them. Returns an empty string if `procs` is empty.
 pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
-    let names = procs.iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
+    let ranks = Proc::list(procs);
     match procs.len() {
         0 => String::new(),
-        1 => format!("request not read: the data from rank {names} is still in its socket"),
-        _ => format!("requests not read: the data from ranks {names} is still in their sockets"),
+        1 => format!("request not read: the data from {ranks} is still in its socket"),
+        _ => format!("requests not read: the data from {ranks} is still in their sockets"),
     }
 }
 

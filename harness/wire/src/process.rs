@@ -42,6 +42,21 @@ impl Proc {
     pub fn proxy(node: u32) -> Self {
         Self { group: Self::PROXY_GROUP, rank: node }
     }
+
+    /// Returns the names of processes after the noun: `rank 0`, or `ranks 0, 1`.
+    ///
+    /// ```
+    /// use pmi_wire::Proc;
+    ///
+    /// let [first, second] = [0, 1].map(|rank| Proc { group: 0, rank });
+    /// assert_eq!(Proc::list([&first]), "rank 0");
+    /// assert_eq!(Proc::list([&first, &second]), "ranks 0, 1");
+    /// ```
+    pub fn list<'a>(procs: impl IntoIterator<Item = &'a Self>) -> String {
+        let names: Vec<String> = procs.into_iter().map(Self::to_string).collect();
+        let noun = if names.len() == 1 { "rank" } else { "ranks" };
+        format!("{noun} {}", names.join(", "))
+    }
 }
 
 impl fmt::Display for Proc {

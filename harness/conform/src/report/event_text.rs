@@ -187,25 +187,19 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             EventDirection::None,
             "the launcher is still running, so the harness terminates it".to_owned(),
         ),
-        EventKind::OutlivedLauncher { procs } => {
-            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            without_bytes(
-                None,
-                EventDirection::None,
-                format!("no longer recorded, because the launcher has ended: rank {}", procs.join(", ")),
-            )
-        }
-        EventKind::StillRunning { procs, proof } => {
-            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            without_bytes(
-                None,
-                EventDirection::None,
-                format!(
-                    "the harness terminates the processes that are still running: rank {} ({proof})",
-                    procs.join(", ")
-                ),
-            )
-        }
+        EventKind::OutlivedLauncher { procs } => without_bytes(
+            None,
+            EventDirection::None,
+            format!("no longer recorded, because the launcher has ended: {}", Proc::list(procs)),
+        ),
+        EventKind::StillRunning { procs, proof } => without_bytes(
+            None,
+            EventDirection::None,
+            format!(
+                "the harness terminates the processes that are still running: {} ({proof})",
+                Proc::list(procs)
+            ),
+        ),
         EventKind::JobKeepsRunning { procs, names, .. } => {
             let ours = procs.iter().map(|p| format!("rank {p}"));
             let all: Vec<String> = ours.chain(names.iter().map(|name| text::clean(name))).collect();

@@ -164,9 +164,9 @@ impl MeasuredJob {
                 Err(self.unexpected("no response: the process manager's processes are waiting".to_owned()))
             }
             Incoming::Nothing(SilenceProof::Unread) => {
-                let ranks = self.party.unread().iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
+                let ranks = Proc::list(&self.party.unread());
                 Err(self.unexpected(format!(
-                    "no response: the process manager's processes are waiting and have not read the request from rank {ranks}"
+                    "no response: the process manager's processes are waiting and have not read the request from {ranks}"
                 )))
             }
             Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {

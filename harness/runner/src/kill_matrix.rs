@@ -208,10 +208,12 @@ fn found(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option
     Some(KillResult { scenario: scenario.name.clone(), requirements, first_finding: first })
 }
 
-/// Returns whether all cited requirements are advisory: they are not generally accepted, and conforming servers may break them.
-fn is_advice(suite: &Suite, found: &KillResult) -> bool {
+/// Returns the findings about a conforming server, which should have none. Findings that cite only advisory requirements are left out: these
+/// requirements are not generally accepted, and conforming servers may break them.
+fn punishment(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option<KillResult> {
     let advisory = |id: &String| suite.catalogue.get(id).is_some_and(|r| r.advisory);
-    !found.requirements.is_empty() && found.requirements.iter().all(advisory)
+    found(suite, scenario, outcome)
+        .filter(|found| found.requirements.is_empty() || !found.requirements.iter().all(advisory))
 }
 
 /// A scenario, and the result of rehearsing all faults and variations with it.
@@ -219,7 +221,7 @@ struct RehearsedScenario<'a> {
     scenario: &'a Scenario,
     /// Number of events in a run against the server with neither fault nor variation.
     length: usize,
-    /// The findings about the server with neither fault nor variation, of which there should be none.
+    /// The findings of the rehearsal, in which the server behaves like one with neither fault nor variation.
     plain: Option<KillResult>,
     /// For each fault and then for each variation, whether it has a visible effect in the scenario.
     shows: Vec<bool>,
@@ -264,8 +266,7 @@ fn rehearse<'a>(
         let scenario = scenarios[number];
         let (outcome, shows) = play_scenario(suite, scenario, &behaviour, limits);
         let length = outcome.events.iter().filter(exchanged).count();
-        let plain = found(suite, scenario, outcome).filter(|found| !is_advice(suite, found));
-        RehearsedScenario { scenario, length, plain, shows }
+        RehearsedScenario { scenario, length, plain: punishment(suite, scenario, outcome), shows }
     })
 }
 
@@ -469,22 +470,22 @@ fn try_variations(
         let (singles, together): (Vec<usize>, Vec<usize>) =
             (0..cases.len()).filter(is_played).partition(|at| all || is_bytewise(at));
         let mut servers: Vec<Vec<usize>> = singles.into_iter().map(|at| vec![at]).collect();
-        servers.extend((!together.is_empty()).then_some(together));
+        servers.push(together);
         let mut punished = Vec::new();
         while let Some(members) = servers.pop() {
+            if members.is_empty() {
+                continue;
+            }
             let behaviour = members.iter().map(|at| cases[*at].variation).collect();
             let (outcome, shown) = play_scenario(suite, scenario, &behaviour, limits);
-            let finding = found(suite, scenario, outcome).filter(|found| !is_advice(suite, found));
             // Of several variations that change the same data, only one makes a difference. The others are played in short scenarios,
             // because long scenarios have few operations that short scenarios do not have.
             let is_hidden = |(at, shown): (&usize, &bool)| (is_short && !shown).then_some(*at);
             let hidden: Vec<usize> = members.iter().zip(&shown).filter_map(is_hidden).collect();
-            match (finding, &members[..]) {
+            match (punishment(suite, scenario, outcome), &members[..]) {
                 (Some(found), [alone]) => punished.push((*alone, found)),
                 (None, [_]) => {}
-                (None, _) if hidden.len() < members.len() => {
-                    servers.extend((!hidden.is_empty()).then_some(hidden))
-                }
+                (None, _) if hidden.len() < members.len() => servers.push(hidden),
                 (..) => {
                     // Neighbours in the table concern the same part of the server, so they are separated.
                     let half = |first| members.iter().copied().skip(first).step_by(2).collect();

@@ -369,8 +369,7 @@ impl Campaign<'_> {
             // Other players may play at the same time, so the previous job is not necessarily one of this player.
             let before = self.lock().last_ended.clone();
             let case = Arc::new(case);
-            let run = self.target.play(&case, Thoroughness::Fast, Tracing::Off);
-            match run {
+            match self.target.play(&case, Thoroughness::Fast, Tracing::Off) {
                 Ok(run) => {
                     self.lock().last_ended = Some(Arc::clone(&case));
                     self.judge(&case, before.as_deref(), number, &run);
@@ -564,9 +563,9 @@ mod tests {
     /// A target whose runs are computed by a function.
     struct Plays<F>(F);
 
-    impl<F: Fn(&Case, (Thoroughness, Tracing)) -> CaseRun + Sync> Target for Plays<F> {
+    impl<F: Fn(&Case, Thoroughness, Tracing) -> CaseRun + Sync> Target for Plays<F> {
         fn play(&self, case: &Case, pace: Thoroughness, tracing: Tracing) -> std::io::Result<CaseRun> {
-            Ok((self.0)(case, (pace, tracing)))
+            Ok((self.0)(case, pace, tracing))
         }
 
         fn label(&self) -> String {
@@ -612,7 +611,7 @@ mod tests {
     fn run_with_byte_comparison(reports_coverage: bool) -> (u64, CampaignSummary) {
         let folder = tempfile::tempdir().unwrap();
         let most = AtomicU64::new(0);
-        let target = Plays(|case: &Case, _| {
+        let target = Plays(|case: &Case, _, _| {
             let same = |text: &str| b"q~7".iter().zip(text.as_bytes()).take_while(|(a, b)| a == b).count();
             let text = case.text();
             let lines = text.lines().filter(|line| line.contains("send    cmd=put "));
@@ -666,7 +665,7 @@ mod tests {
             let text = case.text();
             aborted.swap(text.contains("cmd=abort"), Ordering::Relaxed) && text.contains("barrier_in")
         };
-        let target = Plays(|case: &Case, _| {
+        let target = Plays(|case: &Case, _, _| {
             if let Some(earlier) = &case.earlier {
                 fails(earlier);
             }
@@ -706,7 +705,7 @@ mod tests {
         let job =
             |line: &str| Case::new(ImplementationKind::Server, 1, vec![write(0, vec![text(line)], false)]);
         let case = job("cmd=barrier_in").with_earlier_job(&job("cmd=abort")).unwrap();
-        let target = Plays(|case: &Case, _| match &case.earlier {
+        let target = Plays(|case: &Case, _, _| match &case.earlier {
             Some(earlier) if earlier.text().contains("cmd=abort") => shows(Some(failure())),
             _ => {
                 let unjudged = Some("not every rank reported".to_owned());
@@ -737,7 +736,7 @@ mod tests {
         let thorough_runs = AtomicU64::new(0);
         let smaller_fails =
             |pace| pace == Thoroughness::Fast || thorough_runs.fetch_add(1, Ordering::Relaxed) % 5 < 2;
-        let target = Plays(|case: &Case, (pace, _)| {
+        let target = Plays(|case: &Case, pace, _| {
             let text = case.text();
             let is_after_abort =
                 case.earlier.as_ref().is_some_and(|earlier| earlier.text().contains("abort"));
@@ -775,7 +774,7 @@ mod tests {
         let generator = StoredCases::read(&files, ImplementationKind::Server).unwrap();
         let options =
             CampaignOptions { valid, ..options(&folder.path().join("out"), Some(lines.len() as u64)) };
-        let target = Plays(|case: &Case, _| {
+        let target = Plays(|case: &Case, _, _| {
             let text = case.text();
             let command =
                 text.lines().filter_map(|line| line.split_once("send    cmd=").map(|(_, command)| command));
@@ -820,7 +819,7 @@ mod tests {
         for (after, repetitions) in [(4, None), (5, Some((5, 5)))] {
             let folder = tempfile::tempdir().unwrap();
             let (plays, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));
-            let target = Plays(|_: &Case, _| {
+            let target = Plays(|_: &Case, _, _| {
                 let played = plays.fetch_add(1, Ordering::Relaxed);
                 interrupted.store(played >= after, Ordering::Relaxed);
                 shows([failure()])
@@ -850,7 +849,7 @@ mod tests {
             case.scenario.is_free = is_free;
             let folder = tempfile::tempdir().unwrap();
             let (plays, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));
-            let target = Plays(|_: &Case, _| {
+            let target = Plays(|_: &Case, _, _| {
                 interrupted.store(plays.fetch_add(1, Ordering::Relaxed) + 1 >= runs, Ordering::Relaxed);
                 let proc = Proc { group: 0, rank: 0 };
                 let invalid = EventKind::ToServer { proc, bytes: Bytes(b"cmd=frob\n".to_vec()) };
@@ -878,7 +877,7 @@ mod tests {
         let options = options(folder.path(), Some(30));
         // A debugger locates the crash the first ten times, but not after that.
         let looks = AtomicU64::new(0);
-        let target = Plays(|_: &Case, (_, tracing)| {
+        let target = Plays(|_: &Case, _, tracing| {
             let site = match tracing {
                 Tracing::Off => Some(CrashSite::Unknown { call: None, after: None }),
                 Tracing::On => match looks.fetch_add(1, Ordering::Relaxed) {

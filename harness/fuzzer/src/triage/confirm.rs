@@ -132,6 +132,11 @@ struct MinimizedCase {
 }
 
 impl MinimizedCase {
+    /// Returns whether the case shows its failure often enough to conclude that the failure needs the earlier job of the case.
+    fn is_reliable(&self) -> bool {
+        self.repetitions + 1 >= CONFIRMATION_RUNS
+    }
+
     /// Restores the original case, which showed the failure in `repetitions` runs.
     fn restore(&mut self, original: &Case, repetitions: u32) {
         self.is_minimal &= self.case.is_same(original);
@@ -368,7 +373,7 @@ impl Examiner<'_> {
             }
             best.cases_played = played;
         }
-        let is_too_rare = best.case.earlier.is_some() && !Self::is_reliable(&best);
+        let is_too_rare = best.case.earlier.is_some() && !best.is_reliable();
         if best.repetitions == 0 || best.repetitions < again && (is_too_rare || !self.may_continue()) {
             best.restore(case, again);
         }
@@ -483,11 +488,6 @@ impl Examiner<'_> {
         (!runs.is_empty()).then(|| runs.iter().flatten().count() as u32)
     }
 
-    /// Returns whether a case shows its failure often enough to conclude that the failure needs the earlier job of the case.
-    fn is_reliable(best: &MinimizedCase) -> bool {
-        best.repetitions + 1 >= CONFIRMATION_RUNS
-    }
-
     /// Removes the earlier job if the failure also occurs after an idle job. Returns `None` if the failure occurs only after the earlier
     /// job, but not reliably, or if no run after an idle job could be judged.
     fn without_idle_earlier(&self, best: MinimizedCase, filter: FailureFilter<'_>) -> Option<MinimizedCase> {
@@ -497,7 +497,7 @@ impl Examiner<'_> {
         let alone = Case { earlier: None, ..best.case.clone() };
         let after_idle = Self::after_idle(&alone)?;
         match self.count_judged_repetitions(&after_idle, filter)? {
-            0 => Self::is_reliable(&best).then_some(best),
+            0 => best.is_reliable().then_some(best),
             again => Some(MinimizedCase { case: alone, repetitions: again, ..best }),
         }
     }

@@ -413,7 +413,7 @@ fn process(action: &ProcessAction, tests: ImplementationKind) -> String {
             format!("{verb} {}={}", name.value, text(&value.pieces, QuotingContext::Value))
         }
         ProcessAction::Args(args) => format!("has arguments {}", text(&args.pieces, QuotingContext::Text)),
-        ProcessAction::IsEnded if tests == ImplementationKind::Server => "is ended".into(),
+        ProcessAction::IsEnded if tests != ImplementationKind::Library => "is ended".into(),
         ProcessAction::IsEnded | ProcessAction::Ends => "ends".into(),
         ProcessAction::Exit(status) => format!("exit {status}"),
         ProcessAction::Kill(signal) => format!("kill {signal}"),

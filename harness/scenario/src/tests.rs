@@ -218,6 +218,35 @@ fn formatting_keeps_the_meaning_and_is_stable(#[case] text: &str) {
     assert_eq!(print(&second), once);
 }
 
+#[rstest]
+fn formatting_keeps_process_steps(
+    #[values(
+        "starts",
+        "has A=b",
+        "set A=b",
+        "has arguments a",
+        "is ended",
+        "ends",
+        "exits any",
+        "exits nonzero|same",
+        "prints the same",
+        "exit 3",
+        "kill 9",
+        "wait 2",
+        "pause"
+    )]
+    step: &str,
+) {
+    let heads = ["", "tests client\n", "tests library\n"];
+    let steps: Vec<_> =
+        heads.iter().filter_map(|head| parsed("t", &format!("# A.\n{head}\n0 P: {step}\n")).ok()).collect();
+    assert!(!steps.is_empty());
+    for first in steps {
+        let printed = print(&first);
+        assert_eq!(parsed("t", &printed).as_ref(), Ok(&first), "{printed}");
+    }
+}
+
 #[test]
 fn formatting_aligns_roles_and_keeps_comments() {
     let text = "# A.\nrequires a   # b\n\n\nrepeat 2\n0 send    mcmd=spawn\n # c\n nprocs=1\n1,2  expect  <one of>\n   pass: <closes>\nend\nJ: exits 0";

@@ -49,7 +49,7 @@ fn fuzz_targets_accept_stored_regressions() {
 }
 
 #[test]
-fn every_folder_and_file_belongs_to_a_target() {
+fn fuzz_files_and_folders_match_the_targets() {
     let known: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     let stems = |folder: &Path| -> BTreeSet<String> {
         let entries = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -64,7 +64,7 @@ fn every_folder_and_file_belongs_to_a_target() {
 }
 
 #[test]
-fn dictionaries_are_up_to_date() {
+fn stored_dictionaries_are_up_to_date() {
     for (target, _) in TARGETS {
         let path = folder("dictionaries").join(target).with_extension("dict");
         let written = fs::read_to_string(&path).ok();

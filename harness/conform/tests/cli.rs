@@ -86,7 +86,7 @@ fn prints_help_for_each_command(#[case] command: &str) {
 
 /// The short help fits on one screen of 40 lines, and the full help on two.
 #[test]
-fn help_fits_on_one_or_two_screens() {
+fn short_help_fits_one_screen_and_full_help_two() {
     for (option, most) in [("-h", 40), ("--help", 80)] {
         let lines = here(&[option]).out.lines().count();
         assert!(lines <= most, "{option}: {lines} lines");
@@ -113,7 +113,7 @@ fn reference_conforms_in_memory() {
 }
 
 #[test]
-fn reports_failure_in_memory() {
+fn reports_failure_of_an_in_memory_run() {
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
     let ran = conform(folder.path(), &["--memory", "."]);
     assert_eq!(ran.status, 1);
@@ -305,7 +305,7 @@ fn applies_recorded_and_drafts_new_deviations() {
 
 /// The server has a fault in its first launch only.
 #[test]
-fn finding_in_one_attempt_is_flaky_and_drafted() {
+fn intermittent_finding_is_flaky_and_can_be_recorded() {
     let folder = folder(&[
         ("wrong.pmi", &WRONG.replace("value=2", "value=1")),
         (
@@ -348,7 +348,7 @@ fn finding_in_one_attempt_is_flaky_and_drafted() {
 
 /// Launches on several nodes use a different command. If that command does not work, the command for a single node may still work.
 #[test]
-fn judges_on_one_node_if_two_nodes_fail() {
+fn one_node_scenario_runs_if_two_node_launches_fail() {
     let twice = RIGHT.replace("universe.size\n", "universe.size\nranks 2\nnodes 2\n");
     let folder = folder(&[("z.pmi", RIGHT)]);
     for name in ["a", "b", "c", "d", "e", "f", "g"] {
@@ -557,7 +557,7 @@ fn runs_in_memory_are_deterministic() {
 }
 
 #[test]
-fn reference_processes_conform_repeatably() {
+fn runs_with_processes_yield_the_same_findings() {
     // Processes run concurrently, so the order of independent events may vary, but the findings must not.
     let found = |args: &[&str]| -> Vec<Value> {
         let mut lines = results(&written(args));
@@ -769,7 +769,7 @@ fn acknowledged_operation_counts_as_supported() {
 }
 
 #[test]
-fn strict_levels_decide_the_exit_code() {
+fn strict_level_determines_the_exit_code() {
     // The launcher exits with status 0 even if the job is aborted.
     let server = format!(
         "sh -c '{} serve \"$@\"; exit 0' sh -n {{ranks}} {{agent}}",

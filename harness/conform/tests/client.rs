@@ -88,7 +88,7 @@ fn program_that_prints_received_data_passes() {
 }
 
 #[test]
-fn correct_program_passes_everything() {
+fn correct_program_passes_all_scenarios() {
     passes(&CLEAN, 250);
 }
 
@@ -97,7 +97,7 @@ fn correct_program_passes_everything() {
 #[case::file("file", "PMI_FD=0")]
 #[case::not_open("not-open", "PMI_FD=1021")]
 #[case::word("word", "PMI_FD=seven")]
-fn bad_descriptor_is_invalid_input(#[case] row: &str, #[case] variable: &str) {
+fn invalid_descriptor_counts_as_invalid_input(#[case] row: &str, #[case] variable: &str) {
     let client = format!("sh -c 'test \"$PMI_FD\" = 3 || kill -SEGV $$; exec {FAULTY_PROGRAM}'");
     let found = judge(&client, "20", &["--filter", &format!("=client/environment/alone[{row}]")]);
     let text = found.ran.whole();
@@ -188,7 +188,7 @@ ask("cmd=finalize")
 /// After a program has requested an abort, it has time to exit on its own. Otherwise, the verdict would depend on when the program is
 /// killed.
 #[test]
-fn request_after_an_abort_is_always_found() {
+fn request_after_an_abort_is_always_reported() {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("goes-on.py");
     std::fs::write(&program, GOES_ON).unwrap();
@@ -224,7 +224,7 @@ fn scenarios_detect_all_program_faults(#[case] dialect: &str, #[case] program: &
 
 /// A program that only prints has the same time limit as a program that does nothing.
 #[test]
-fn endless_output_is_reported_as_one_timeout() {
+fn endless_output_is_reported_as_a_timeout() {
     let found = judge(&faulty("prints-endlessly"), "1", &["--filter", "=client/plain/runs[ends-well]"]);
     let text = found.ran.whole();
     assert!(text.contains("nothing but output for "), "{text}");
@@ -238,7 +238,7 @@ fn faulty_pmi2(fault: &str) -> String {
 static CLEAN_PMI2: LazyLock<Found> = LazyLock::new(|| judge(&faulty_pmi2(""), "20", &[]));
 
 #[test]
-fn correct_pmi2_program_passes_everything() {
+fn correct_pmi2_program_passes_all_scenarios() {
     passes(&CLEAN_PMI2, 80);
 }
 
@@ -266,7 +266,7 @@ fn reports_processes_that_run_as_singletons(#[case] program: String) {
 
 /// The process learns its rank and size only from the response to its initack.
 #[test]
-fn judges_program_that_connects_by_port() {
+fn judges_program_that_connects_through_pmi_port() {
     let by_port = ["-n", "3", "--connection", "port"];
     let found = judge(CLIENT, "20", &by_port);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());

@@ -65,7 +65,7 @@ fn examines_pmi2_only_manager_in_pmi2() {
 #[rstest]
 #[case("init-version-2", "odd", "a higher version than the client offers")]
 #[case("cr-before-newline", "fails", "end with a carriage return")]
-fn reports_wrong_versions(#[case] fault: &str, #[case] state: &str, #[case] remedy: &str) {
+fn reports_invalid_version_responses(#[case] fault: &str, #[case] state: &str, #[case] remedy: &str) {
     let (_, steps, report) = examined(&["--server", &serve(&format!("--fault {fault}"))]);
     let version = steps.iter().find(|step| step.0 == "version").unwrap();
     assert_eq!(version.1, state, "{steps:?}");
@@ -82,7 +82,7 @@ fn reports_a_launcher_that_keeps_running() {
 
 /// A process manager whose event loop wakes up for a timer does not count as busy, so `doctor` can still detect its silence.
 #[test]
-fn reports_polling_with_a_long_timer() {
+fn reports_manager_that_polls_with_a_long_timer() {
     let polls = "import subprocess, sys, time\np = subprocess.Popen(sys.argv[1:])\nwhile p.poll() is None: time.sleep(0.2)";
     let server = format!("python3 -c '{polls}' {}", serve(""));
     let (status, steps, _) = examined(&["--server", &server, "--timeout", "20"]);
@@ -107,7 +107,7 @@ fn doctor_reports_unanswered_operation_as_missing() {
 
 /// The session includes finalize and its response.
 #[test]
-fn session_reports_a_missing_finalize_ack() {
+fn session_step_reports_a_missing_finalize_ack() {
     let (_, steps, _) = examined(&["--server", &serve("--fault finalize-no-answer"), "--timeout", "5"]);
     let step = steps.iter().find(|step| step.0 == "session").unwrap();
     assert_eq!(step.1, "odd", "{steps:?}");
@@ -116,7 +116,7 @@ fn session_reports_a_missing_finalize_ack() {
 
 /// A response that lacks only its newline is not reported as silence.
 #[test]
-fn shows_answer_without_a_newline() {
+fn shows_response_without_a_newline() {
     let (_, steps, _) = examined(&["--server", &serve("--fault no-newline"), "--timeout", "5"]);
     let step = steps.iter().find(|step| step.0 == "version").unwrap();
     let expected = "to 1.1: \"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
@@ -169,7 +169,7 @@ fn stops_after_the_first_failed_step(#[case] server: &str, #[case] fails: &str) 
 }
 
 #[test]
-fn detects_connection_by_port() {
+fn detects_connection_through_pmi_port() {
     let (status, steps, _) = examined(&["--server", &serve("--pmi-port")]);
     assert_eq!(status, 0, "{steps:?}");
     assert_eq!((steps[1].1.as_str(), steps[1].2.as_str()), ("odd", "PMI_PORT is set, but PMI_FD is not"));

@@ -390,7 +390,7 @@ fn pmi_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn keeps_new_sessions_and_reports_damaged_session() {
+fn corpus_keeps_new_sessions_and_reports_damage() {
     let folder = tempfile::tempdir().unwrap();
     let go = |args: &[&str]| fuzz(folder.path(), &[&["--seed", "1", "--timeout", "5"][..], args].concat());
     let corpus = folder.path().join("pmi-conform-fuzz/corpus");

@@ -88,7 +88,7 @@ fn unique_sleep(salt: u32) -> String {
 }
 
 #[test]
-fn reports_crashes_at_startup_and_later() {
+fn reports_crashes_during_and_after_startup() {
     for server in ["sh -c 'kill -SEGV $$' {ranks} {agent}".to_owned(), hostile("crash")] {
         let run = one(&server);
         assert_eq!((run.only(), run.status), ("crashed", 1), "{}", run.log);
@@ -98,7 +98,7 @@ fn reports_crashes_at_startup_and_later() {
 
 /// A process manager that dies when it receives an offer counts as lacking the offered version. Only the scenario about the offer is red.
 #[test]
-fn crash_on_an_offer_is_reported_once() {
+fn crash_on_a_version_offer_is_reported_once() {
     let needs_version = ["pmi12/again", "pmi2/init/fullinit"];
     let filters =
         ["-f", "=init/first-offer[subversion-2]", "-f", "=pmi12/again", "-f", "=pmi2/init/fullinit"];
@@ -278,7 +278,7 @@ fn retries_do_not_hide_interference() {
 }
 
 #[test]
-fn floods_and_junk_fail_and_the_log_stays_small() {
+fn flood_and_junk_fail_but_do_not_bloat_the_log() {
     for (mode, requirement) in [
         ("flood", "rfc13.wire.newline"),
         ("flood-lines", "rfc13.wire.response-matches-request"),
@@ -302,7 +302,7 @@ fn missing_or_wrong_descriptor_breaks_a_requirement() {
 }
 
 #[test]
-fn agents_need_neither_name_nor_environment() {
+fn agents_report_without_their_name_or_environment() {
     // The process manager ends at the first request, which shows that all agents have reported.
     let run = one(&hostile("renamed"));
     assert_eq!(run.only(), "fail", "{}", run.log);
@@ -471,7 +471,7 @@ fn verdicts_do_not_depend_on_parallelism() {
 }
 
 #[test]
-fn exit_code_depends_on_the_kind_of_failure() {
+fn exit_code_reflects_the_type_of_failure() {
     for (args, status) in [
         (&["--filter", "=group/facts[appnum]"][..], 0),
         (&["--filter", "=group/facts[appnum]", "--server", "pm {rank} {agent}"], 2),
@@ -509,7 +509,7 @@ fn ctrl_c_ends_the_run_and_its_processes() {
 /// With `--connection port`, scenarios are played over connections that the processes make themselves, and scenarios about PMI_FD are not
 /// played.
 #[test]
-fn processes_may_connect_by_port() {
+fn processes_may_connect_through_pmi_port() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));
     let output = command
         .args([

@@ -56,7 +56,7 @@ fn explains_why_a_program_is_not_a_proxy(
 }
 
 #[test]
-fn interrupt_leaves_no_processes() {
+fn interrupt_leaves_no_processes_running() {
     let (_folder, file) = script("sleep 4242 & wait");
     let mut child = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
         .args(["--server", file.to_str().unwrap(), "--family", "4.2", "--timeout", "60"])
@@ -114,7 +114,7 @@ fn real_proxies_deviate_as_recorded(
 /// A spawned process connects to the port, and the requests that the proxy forwards for this process are attributed to it.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn processes_of_a_proxy_connect_by_port(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+fn proxy_processes_connect_through_pmi_port(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
     let proxy = peer(name);
     let args = [
         "--server",
@@ -154,7 +154,7 @@ fn proxies_support_nodes_spawns_and_names(
 /// Messages that a scenario sends as the upstream reach the processes, and a missing message from the proxy is a finding.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn scenario_checks_and_answers_proxy_messages(
+fn scenario_checks_and_responds_to_proxy_messages(
     #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
     #[values(true, false)] right: bool,
 ) {

@@ -271,7 +271,7 @@ fn reference_and_valid_libraries_pass() {
 }
 
 #[test]
-fn each_fault_breaks_its_requirements() {
+fn each_library_fault_breaks_its_requirements() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let mut survivors: Vec<String> = Vec::new();
     let mut shown: BTreeSet<&str> = BTreeSet::new();
@@ -478,7 +478,7 @@ fn doctor_examines_a_library(
 }
 
 #[test]
-fn reports_crash_under_a_manager() {
+fn reports_library_crash_under_a_manager() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let results =
         under_serve(&suite, &testing(&suite, &["rfc13.api.get-size"]), CRASHING_LIBRARY.as_ref(), "");
@@ -515,7 +515,7 @@ fn library_that_never_leaves_the_barrier_fails() {
 }
 
 #[test]
-fn crash_affects_one_scenario_only() {
+fn crash_affects_only_one_scenario() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let selected = testing(&suite, &["rfc13.api.init.spawned", "rfc13.api.soname-zero"]);
     let results = judge(&suite, &selected, CRASHING_LIBRARY.as_ref(), "");

@@ -136,7 +136,7 @@ fn page_opens_without_fetching_anything() {
 
 #[test]
 #[ignore = "needs a browser: apt-get install chromium"]
-fn page_address_sets_the_filter() {
+fn url_fragment_sets_the_page_filter() {
     let (folder, page) = page();
     let (dom, _) = opened(folder.path(), &page, "#show=pass");
     let items_of_passes = items(&dom);
@@ -152,7 +152,7 @@ fn page_address_sets_the_filter() {
 
 #[test]
 #[ignore = "needs a browser: apt-get install chromium"]
-fn matrix_opens_with_a_filter() {
+fn url_fragment_sets_the_matrix_filter() {
     let (folder, _) = page();
     let log = conform(folder.path(), &["--memory", ".", "-q", "--report", "ndjson=run.ndjson"]);
     assert_eq!(log.status, 1, "{}", log.whole());

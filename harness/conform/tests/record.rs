@@ -31,7 +31,7 @@ fn sorted(text: &str) -> Vec<&str> {
 
 /// A recording yields a scenario for the process manager and a scenario for the program. Each of them passes its own scenario.
 #[test]
-fn recorded_scenarios_pass_on_both_sides() {
+fn recorded_scenarios_pass_against_both_parties() {
     let folder = TempDir::new().unwrap();
     let ran = record(folder.path(), "2", &[CLIENT, "exchange"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -72,7 +72,7 @@ fn script(folder: &Path) -> String {
 
 /// A client must not close the connection before it has read the response to finalize. `record` reports this as `--client` does.
 #[test]
-fn reports_close_before_finalize_is_answered() {
+fn reports_close_before_the_finalize_response() {
     let folder = TempDir::new().unwrap();
     let ran = record(folder.path(), "2", &[FAULTY_PROGRAM, "leaves-without-the-answer-to-finalize"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
@@ -157,7 +157,7 @@ fn records_and_plays_pmi2_session(#[case] mode: &[&str], #[case] code: i32) {
 /// A recording of a fence that releases processes early, as Hydra's does, can also be played against a process manager whose fence waits
 /// for all processes.
 #[test]
-fn plays_recording_of_early_fence() {
+fn plays_recording_of_a_fence_that_releases_early() {
     let folder = TempDir::new().unwrap();
     let serve =
         ["serve", "-n", "4", "--vary", "fence-at-once", "--vary", "length-left", "--vary", "miss-by-rc"];
@@ -170,7 +170,7 @@ fn plays_recording_of_early_fence() {
 
 /// The report names the party at fault and the document that it violates.
 #[test]
-fn names_the_answer_after_which_a_client_gives_up() {
+fn names_the_response_after_which_a_client_gives_up() {
     let folder = TempDir::new().unwrap();
     let serve = ["serve", "-n", "2", "--vary", "short-fullinit", "--", "{tap}", PMI2_CLIENT, "strict"];
     let args = [&["record", "-v", "-o", "out", "--", BIN], &serve[..]].concat();
@@ -200,7 +200,7 @@ fn names_the_answer_after_which_a_client_gives_up() {
 
 /// Compatibility is derived from the logs of the program and the process manager, without running either of them again.
 #[test]
-fn logs_of_both_sides_determine_compatibility() {
+fn logs_of_both_parties_determine_compatibility() {
     let folder = TempDir::new().unwrap();
     for (name, vary) in [("works", &[][..]), ("fails", &["--vary", "short-fullinit"][..])] {
         let serve = [&["record", "-o", name, "--", BIN, "serve", "-n", "2"], vary].concat();
@@ -379,7 +379,7 @@ sys.exit(6)
 "#;
 
 #[test]
-fn tap_records_connection_by_port() {
+fn tap_records_connection_through_pmi_port() {
     let folder = TempDir::new().unwrap();
     for (name, text) in [("manager.py", PORT_MANAGER), ("program.py", PORT_PROGRAM)] {
         fs::write(folder.path().join(name), text).unwrap();

@@ -64,7 +64,7 @@ fn relay_does_not_change_verdicts(#[case] patience: &str, #[case] filters: &[&st
 }
 
 #[test]
-fn relays_connections_made_by_port() {
+fn relays_connections_made_through_pmi_port() {
     play_with_and_without_relay(&["--connection", "port", "--filter", "kvs/exchange*", "--filter", "port/*"]);
 }
 
@@ -83,7 +83,7 @@ fn detects_faults_through_the_relay() {
 #[case::junk("junk", "fail")]
 #[case::no_fd("no-fd", "fail")]
 #[case::wrong_fd("wrong-fd", "fail")]
-fn relay_keeps_verdicts_on_hostile_managers(#[case] mode: &str, #[case] verdict: &str) {
+fn relay_preserves_verdicts_on_hostile_managers(#[case] mode: &str, #[case] verdict: &str) {
     let server = format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}");
     let found = play_with_and_without_relay(&[
         "--server",
@@ -97,7 +97,7 @@ fn relay_keeps_verdicts_on_hostile_managers(#[case] mode: &str, #[case] verdict:
 }
 
 #[test]
-fn agent_path_within_a_shell_script_is_quoted() {
+fn relay_supports_agents_started_by_a_shell_script() {
     let server = format!("sh -c 'exec {CONFORM} serve -n {{ranks}} -- {{agent}}'");
     play_with_and_without_relay(&["--server", &server, "--filter", "=group/facts[appnum]"]);
 }
@@ -107,7 +107,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn rejects_and_reports_connections_without_token() {
+fn rejects_and_reports_connections_without_a_token() {
     let folder = TempDir::new().unwrap();
     let port = free_port();
     // One connection sends junk, one sends a different token, one sends nothing (like an agent that is killed early), and one does not

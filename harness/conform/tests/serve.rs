@@ -46,7 +46,7 @@ fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
 #[rstest]
 #[case::all("goes-alone", "3 of 3 processes")]
 #[case::one("last-goes-alone", "1 of 3 processes")]
-fn warns_of_processes_that_run_as_singletons(#[case] fault: &str, #[case] expected: &str) {
+fn warns_about_processes_that_run_as_singletons(#[case] fault: &str, #[case] expected: &str) {
     let (_, out, error) = run(&["-n", "3", "--", FAULTY_PROGRAM, fault]);
     assert!(out.contains("rank 0 of 1"), "{out}");
     assert!(

@@ -26,7 +26,7 @@ const ANSWER_WITHOUT_NEWLINE: &str =
     "\"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
 
 #[test]
-fn versions_table_shows_the_answers_of_a_server() {
+fn versions_table_shows_the_responses_of_a_server() {
     let cells = [
         ("init-version-higher", "1.1", "1.2", Some("goes on")),
         ("init-version-2", "0.9", "refused (rc=-1)", None),
@@ -41,7 +41,7 @@ fn versions_table_shows_the_answers_of_a_server() {
 }
 
 #[test]
-fn versions_table_shows_reactions_of_a_program() {
+fn versions_table_shows_the_reactions_of_a_program() {
     let here = Path::new(".");
     let ran = conform(here, &["doctor", "--versions", "--json", "--client", CLIENT]);
     assert_eq!(ran.status, 0, "{}", ran.whole());

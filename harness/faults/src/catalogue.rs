@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn each_client_fault_or_variation_changes_session() {
+    fn each_client_fault_or_variation_changes_a_session() {
         for entry in client_faults().chain(client_variations()) {
             let plain = entry.plain.session();
             assert_ne!(
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_misspelled_name_with_its_entry() {
+    fn fault_error_names_the_entry_and_the_unknown_word() {
         let read = |at: &str, edit: &str| {
             let text = format!("name = 'x'\ndoes = 'y'\nat = '{at}'\nedit = {edit}");
             toml::from_str::<FaultEntry>(&text).unwrap().into_fault().map(|_| ()).unwrap_err().to_string()

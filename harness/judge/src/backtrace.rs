@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_place_is_first_function_outside_libraries() {
+    fn crash_location_is_first_function_outside_libraries() {
         let program = |name| frame("pm", Some(name), 0x1234, Some(0x1200));
         let libc = |name| frame("libc.so.6", name, 0x99, None);
         for (frames, place) in [

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn crashes_at_the_same_place_share_a_cause() {
+    fn crashes_at_the_same_location_share_a_cause() {
         let died = |seen: &str, function: &str| {
             let place = Some(CrashLocation::Function(function.into()));
             Finding {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_at_unknown_place_joins_the_only_known_place() {
+    fn crash_without_a_location_joins_the_only_known_one() {
         let died = |place: Option<&str>| {
             let seen = match place {
                 Some(function) => format!("pm died of signal 11 (in {function} at pm.c:1)"),

@@ -761,7 +761,7 @@ mod tests {
     }
 
     #[test]
-    fn response_before_a_close_need_not_be_incompatible() {
+    fn close_makes_the_compatibility_of_a_response_unknown() {
         let client = seen_lines(&[
             &[
                 "0 > cmd=barrier_in",

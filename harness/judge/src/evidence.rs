@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_includes_the_wrong_answer() {
+    fn evidence_includes_the_wrong_response() {
         let rest = ["0 < cmd=put_result rc=0", "0 > cmd=finalize", "0 < cmd=finalize_ack", "0 exits 0"];
         let mut kinds = events(&["0 > cmd=get_maxes", "0 < cmd=maxes", "0 > cmd=get kvsname=k key=a"]);
         kinds.push(EventKind::SituationReached { proc: P });

@@ -1190,7 +1190,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_answers_are_reported_once() {
+    fn unreadable_responses_are_reported_once() {
         let get = |line: &str| {
             [
                 event("0 > cmd=get kvsname=k key=a"),
@@ -1252,7 +1252,7 @@ mod tests {
     #[case::allowed_silence(&[(Grade::Pass, answer("cmd=get_result")), (Grade::Pass, ExpectationKind::Silence)])]
     #[case::noted_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Note, ExpectationKind::Silence)])]
     #[case::failing_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Fail, ExpectationKind::Silence)])]
-    fn unterminated_answer_is_not_silence(#[case] choices: &[(Grade, ExpectationKind)]) {
+    fn unterminated_response_is_not_silence(#[case] choices: &[(Grade, ExpectationKind)]) {
         for request in [GET, "0 > junk"] {
             let half = event("0 <| cmd=get_result rc=0 value=v");
             let mut rest = vec![event(request), expected(choices), half];
@@ -1364,7 +1364,7 @@ mod tests {
     #[case::later_put_of_another_key(PUT, REFUSED_PUT, &["0 > cmd=put kvsname=k key=b value=v", ACCEPTED_PUT], true)]
     #[case::same_put_repeated(PUT, REFUSED_PUT, &[PUT_AGAIN, ACCEPTED_PUT], false)]
     #[case::universe_has_a_default("cmd=get_universe_size", "cmd=universe_size rc=-1", &[], false)]
-    fn notes_ignored_refusal(
+    fn ignored_refusal_is_reported_as_a_note(
         #[case] request: &str,
         #[case] response: &str,
         #[case] later: &[&str],

@@ -552,7 +552,7 @@ mod tests {
     #[case::exits_successfully(SHORT, "0 exits 0", None)]
     #[case::dies(SHORT, "0 dies 11", None)]
     #[case::aborts(SHORT, "0 dies 6", Some(Severity::Note))]
-    fn invalid_answer_excuses_a_client_that_gives_up(
+    fn invalid_response_excuses_a_client_that_gives_up(
         #[case] answer: &str,
         #[case] exit: &str,
         #[case] at_most: Option<Severity>,
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_of_the_program_is_the_first_finding() {
+    fn program_crash_is_the_first_finding() {
         let result = result_of(&judge(WHOLE, &["0 leaves", "0 dies 11"]));
         let seen: Vec<(PartyKind, &str)> =
             result.findings.iter().map(|j| (j.finding.party, &*j.finding.seen)).collect();
@@ -650,7 +650,7 @@ mod tests {
 
     /// The version in the first response is too high. After many messages and an unanswered request, the manager exits.
     #[test]
-    fn failed_job_names_its_last_unanswered_request() {
+    fn failed_job_reason_names_the_unanswered_request() {
         let mut lines = vec![
             "0 > cmd=init pmi_version=1 pmi_subversion=1",
             "0 < cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2",

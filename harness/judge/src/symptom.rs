@@ -156,7 +156,7 @@ mod tests {
     #[case("signal 6 (in get)", function("get"), false)]
     #[case("signal 1", None, false)]
     #[case("srun died of signal 11", None, false)]
-    fn matches_crash_of_another_build(
+    fn symptom_matches_a_crash_of_another_build(
         #[case] symptom: &str,
         #[case] place: Option<CrashLocation>,
         #[case] same: bool,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn symptom_is_common_to_all_findings() {
+    fn symptom_contains_only_text_common_to_all_findings() {
         let finding = |seen: &str| Finding::new("rfc13.get.value", PartyKind::Server, "", seen);
         let seen = [finding("rank 1 sends too much"), finding("rank 23 sends too much")];
         assert_eq!(common_symptom(&seen).as_deref(), Some("sends too much"));

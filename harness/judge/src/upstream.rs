@@ -859,7 +859,7 @@ mod tests {
     #[case::draft_value(&["0 > cmd=kvs-put;key=a;value=x;;y;", "p0 > cmd=kvs-put;key=a;value=x;"])]
     #[case::unreadable_request(&["0 > cmd=kvs-put;", "p0 > cmd=kvs-put;key=a;"])]
     #[case::abort_for_a_dead_process(&["p0 > cmd=abort;isworld=TRUE;"])]
-    fn accepts_correct_proxy_in_pmi2(#[case] lines: &[&str]) {
+    fn accepts_a_correct_proxy_in_pmi2(#[case] lines: &[&str]) {
         assert_eq!(found_in_frames(lines), []);
     }
 
@@ -881,7 +881,7 @@ mod tests {
         "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "1 > cmd=kvs-get;key=b;", "p0 > cmd=kvs-get;key=b;",
         "p0 < 1 cmd=kvs-get-response;rc=0;value=vb;", "0 < cmd=kvs-get-response;rc=0;value=vb;",
     ])]
-    fn reports_incorrect_proxy_in_pmi2(#[case] id: &str, #[case] expected: &str, #[case] lines: &[&str]) {
+    fn reports_an_incorrect_proxy_in_pmi2(#[case] id: &str, #[case] expected: &str, #[case] lines: &[&str]) {
         assert_reported(&found_in_frames(lines), id, expected);
     }
 }

@@ -198,7 +198,7 @@ mod tests {
     #[case::value_like_the_end("arg0=endcmd\nargcnt=1\npreput_num=0\n", true)]
     #[case::changed_key("argcnt=0\npreput_num=0\npreput_al_1=\n", false)]
     #[case::other_order("preput_num=0\nargcnt=0\n", false)]
-    fn checks_the_lines_of_a_spawn(#[case] fields: &str, #[case] valid: bool) {
+    fn validates_the_lines_of_a_spawn_request(#[case] fields: &str, #[case] valid: bool) {
         assert_eq!(is_valid(&spawn(fields)), valid);
         assert!(!is_valid(spawn(fields).strip_suffix("endcmd\n").unwrap()));
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn junk_after_a_missing_answer_is_invalid_input() {
+    fn junk_after_a_missing_response_is_invalid_input() {
         let rest = ["0 > cmd=get_maxes", "0 silence", "1 > frob"];
         assert!(!is_valid_for_server(&rest, None));
         assert!(is_valid_for_server(&rest, Some(10)));
@@ -230,7 +230,7 @@ mod tests {
     #[case::key_without_bytes("PMI_KVS_Get", &[text("k"), text("")], false)]
     #[case::other_space("PMI_KVS_Get", &[text("other"), text("a")], false)]
     #[case::no_room("PMI_KVS_Get_my_name", &[CallArgument::Out("name".into(), None), CallArgument::Number(0)], false)]
-    fn bad_argument_is_invalid_input_for_a_library(
+    fn bad_argument_counts_as_invalid_library_input(
         #[case] function: &str,
         #[case] arguments: &[CallArgument],
         #[case] valid: bool,
@@ -249,7 +249,7 @@ mod tests {
     #[case::whole(&[("PMI_FD", "5"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")], true)]
     #[case::missing(&[], false)]
     #[case::without_rank(&[("PMI_FD", "5"), ("PMI_SIZE", "1")], false)]
-    fn bad_environment_is_invalid_input_for_a_library(#[case] env: &[(&str, &str)], #[case] valid: bool) {
+    fn bad_environment_counts_as_invalid_library_input(#[case] env: &[(&str, &str)], #[case] valid: bool) {
         let function = "PMI_Init".to_owned();
         let called = EventKind::Called { proc: P, function, arguments: Vec::new(), held: false };
         let events = numbered([launched(1, 1), started(P, env), called, event("0 dies 11")]);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_answer_is_invalid_input_for_a_client() {
+    fn bad_response_counts_as_invalid_client_input() {
         let answered = |answer| {
             let events = session(&["0 > cmd=get_appnum", answer, "0 leaves"]);
             is_reached_by_valid_input(&events, PartyKind::Client, None)

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_partly_read_and_ended_sources_again() {
+    fn source_is_reported_until_its_end_is_read() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let mut reactor = Reactor::new().unwrap();
         let key = reactor.add(&here, 7, WatchMode::Read).unwrap();

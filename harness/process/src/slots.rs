@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_frees_a_slot_and_resuming_needs_no_slot() {
+    fn waiting_frees_a_slot_and_resuming_needs_none() {
         let slots = Slots::new(1);
         let interrupted = AtomicBool::new(false);
         let mut first = slots.take(&interrupted).unwrap();

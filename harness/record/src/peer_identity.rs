@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn descendant_of_the_program_is_not_a_stranger() {
+    fn connection_of_a_descendant_belongs_to_the_program() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (mut child, client) = visit(&listener, "read line");
         assert_eq!(other_end(&client, "127.0.0.1:1"), PeerIdentity::OwnProgram);

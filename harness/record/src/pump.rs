@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_requests_in_the_socket_within_limits() {
+    fn pump_limits_the_requests_left_in_the_socket() {
         let mut pump = ManualPump::new();
         let mut taken = 0;
         for _ in 0..100 {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn program_without_an_answer_reads_end_of_file() {
+    fn program_without_a_response_reads_end_of_file() {
         let mut pump = ManualPump::new();
         pump.program.write_all(b"ask").unwrap();
         assert_eq!(pump.receive(), b"ask");

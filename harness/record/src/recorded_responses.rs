@@ -145,7 +145,7 @@ mod tests {
     use pmi_judge::event::Bytes;
 
     #[test]
-    fn writes_answers_as_recorded() {
+    fn writes_responses_as_recorded() {
         let mut whats = vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
         for rank in 0..2 {
             let proc = Proc { group: 0, rank };

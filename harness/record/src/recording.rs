@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn initack_is_recorded_apart_from_the_protocol() {
+    fn initack_is_recorded_as_a_separate_event() {
         let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
         let joined = format!("cmd=initack pmiid=0\n{init}");
         let greeting = Greeting { size: 1, rank: 0 }.lines(false);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_is_judged_on_both_sides() {
+    fn recording_is_judged_for_both_parties() {
         let early = ["0 C: cmd=barrier_in", "0 S: cmd=barrier_out rc=0"];
         assert_eq!(
             blamed(&early),
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn tap_folder_assigns_a_group_to_its_spawn() {
+    fn tap_folder_links_a_group_to_its_spawn_request() {
         let mut recording = recording(&INIT);
         let block = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
         for folder in ["by-1-1", "by-1-2"] {

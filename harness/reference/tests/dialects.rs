@@ -97,7 +97,7 @@ fn refuses_a_second_put_of_a_key(
     ["1 cmd=kvs-get-response;found=FALSE;rc=0;", "1 cmd=kvs-put-response;rc=0;",
      "1 cmd=kvs-get-response;found=TRUE;value=a;;b;rc=0;"]
 )]
-fn gets_before_the_barrier_find_earlier_puts(
+fn rank_can_get_its_own_put_before_a_barrier(
     #[case] mut job: Job,
     #[case] requests: [&str; 3],
     #[case] answers: [&str; 3],
@@ -212,7 +212,7 @@ fn fences_fail_after_another_rank_finalizes() {
 }
 
 #[test]
-fn spawn_response_has_id_of_an_ended_group() {
+fn spawn_response_contains_the_id_of_an_ended_group() {
     let mut job = Job::pmi2();
     let spawn = "cmd=spawn;ncmds=1;preputcount=0;subcmd=x;maxprocs=1;argc=0;infokeycount=0;";
     assert_eq!(job.ask(0, spawn).len(), 1);

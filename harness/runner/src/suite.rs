@@ -150,7 +150,7 @@ mod tests {
     /// A client that rejects one of the variations also fails when all of them are combined, so the combination must not cause a more
     /// severe finding.
     #[test]
-    fn combined_variations_cause_no_more_severe_findings_than_each_alone() {
+    fn combined_variations_do_not_raise_the_severity() {
         let suite = embedded().expect("the embedded suite is valid");
         let level = |scenario: &Scenario| {
             suite.catalogue.get(&scenario.requires[0].value).expect("a requirement").level
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_cite_only_requirements_on_their_party() {
+    fn scenarios_cite_only_requirements_of_their_party() {
         let suite = embedded().expect("the embedded suite is valid");
         let mut wrong = BTreeSet::new();
         for (party, side) in [

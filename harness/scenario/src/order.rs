@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn order_lists_every_suite_folder() {
+    fn folder_order_contains_every_suite_folder() {
         let folders: std::collections::BTreeSet<String> = crate::suite::embedded_files()
             .iter()
             .filter(|(path, _)| path.extension().is_some_and(|e| e == crate::suite::EXTENSION))

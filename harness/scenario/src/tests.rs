@@ -44,7 +44,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// No document states requirements for the control protocol of proxies.
 #[test]
-fn requirements_on_a_proxy_are_de_facto() {
+fn proxy_requirements_are_de_facto() {
     let catalogue = suite::embedded_catalogue().unwrap();
     let duties: Vec<_> = catalogue.iter().filter(|r| r.id.starts_with("hydra.upstream.")).collect();
     assert!(duties.iter().all(|duty| duty.level == Level::DeFacto), "{duties:?}");
@@ -254,7 +254,7 @@ fn formatting_aligns_roles_and_keeps_comments() {
 }
 
 #[test]
-fn parses_every_kind_of_statement() {
+fn parses_a_heading_and_steps_of_several_roles() {
     let text = "\
 # First line,
 # second line.
@@ -410,7 +410,7 @@ fn diagnostic_names_line_and_column() {
 }
 
 #[test]
-fn library_scenario_expects_requests_of_the_library() {
+fn library_scenario_expects_requests_from_the_library() {
     let text = "# A.\nrequires a\ntests library\n0 expect  cmd=init pmi_version=$v:uint\n0 send    cmd=response_to_init rc=ok pmi_version=$v\n0 expect  <one of>\n  pass: <closes>\n0 send    <nothing>\n";
     assert_eq!(checked(&parsed("t", text).unwrap()), []);
     let of_server = text.replace("tests library\n", "").replace("<nothing>", "<silence>");
@@ -477,7 +477,7 @@ fn checker_reports_mistakes_in_steps(#[case] name: &str, #[case] text: &str) {
 }
 
 #[test]
-fn checks_fragments_at_their_uses() {
+fn checks_fragments_where_they_are_used() {
     let lone = fragment("demanding").unwrap();
     assert!(lone.is_fragment());
     assert_eq!(checked(&lone), []);
@@ -541,7 +541,7 @@ fn proxy_may_forward_one_of_several_requests() {
     "0 expect  <one of>\n     pass: cmd=my_kvsname rc=ok kvsname=$name:word\n     pass: <closes>",
     true
 )]
-fn warns_of_unused_capture(#[case] expects: &str, #[case] warns: bool) {
+fn warns_about_an_unused_capture(#[case] expects: &str, #[case] warns: bool) {
     let text = format!(
         "# A.\nrequires rfc13.get.value\nranks 2\n*  send    cmd=init\n*  expect  cmd=response_to_init rc=ok\n*  send    cmd=get_my_kvsname\n{expects}\n"
     );
@@ -551,7 +551,7 @@ fn warns_of_unused_capture(#[case] expects: &str, #[case] warns: bool) {
 }
 
 #[test]
-fn parser_limits_depth_and_size() {
+fn parser_limits_nesting_depth_and_size() {
     let deep = format!("{}0 send    a=1\n{}", "repeat 2\n".repeat(100_000), "end\n".repeat(100_000));
     assert!(parsed("t", &deep).is_err());
     for expr in ["(".repeat(100_000), "1+".repeat(100_000), format!("1{}", "*1".repeat(100_000))] {
@@ -818,7 +818,7 @@ fn row_values_set_headings_outcomes_and_citations() {
 }
 
 #[test]
-fn row_or_dialect_may_have_own_values_and_steps() {
+fn row_or_dialect_may_have_its_own_values_and_steps() {
     let text = "# A.\nrequires put.accepted get.value\ndialect pmi-1.1 pmi-2\nin pmi-1.1  id=rfc13.abnf.s-put name=one\n\
                 in pmi-2    name=two\nrow a\nrow b  dialect=pmi-2\n\nuse joined\nonly a\n  0  send    put key=$name value=v\n\
                 \x20 0  expect[$id] ok\nend\nrepeat 2\n  only b pmi-2\n    0  send    get key=$name\n    0  expect[get.value] miss\n  end\n\

@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn each_message_fits_the_limit_of_unique_keys() {
+    fn each_message_fits_the_unique_key_limit() {
         for (row, from) in
             documented_exchanges(Lines).iter().flat_map(|row| [(row, ToServer), (row, FromServer)])
         {

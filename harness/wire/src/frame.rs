@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn line_limit_counts_the_newline() {
+    fn line_limit_includes_the_newline() {
         let mut framer = Framer::new(4);
         framer.push(b"abc\nabcd\n");
         assert_eq!(drain(&mut framer), [Ok(b"abc".to_vec()), Err(Overlong { limit: 4 })]);

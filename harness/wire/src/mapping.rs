@@ -392,7 +392,11 @@ mod tests {
     #[case("(vector,(0,2,1)x2)", 15, r#""," or ")""#)]
     #[case("(vector,(0,1,1)) ", 16, "the end of the value")]
     #[case("(vector, (0,1,1))", 8, r#""(" at the start of a block"#)]
-    fn errors_state_the_offset(#[case] text: &str, #[case] at: usize, #[case] expected: &'static str) {
+    fn mapping_errors_state_the_offset(
+        #[case] text: &str,
+        #[case] at: usize,
+        #[case] expected: &'static str,
+    ) {
         assert_eq!(ProcessMapping::parse(text.as_bytes()), Err(MappingError { at, expected }));
     }
 
@@ -411,7 +415,7 @@ mod tests {
     #[case("(vector, (1.11, 2,2))", "none")]
     #[case("XXX, (1,1))", "none")]
     #[case(" ", "none")]
-    fn classifies_forms_of_mappings(#[case] text: &str, #[case] form: &str) {
+    fn classifies_mapping_forms(#[case] text: &str, #[case] form: &str) {
         let found = match MappingForm::classify(text.as_bytes()) {
             MappingForm::Rfc(_) => "rfc",
             MappingForm::Unknown => "unknown",
@@ -433,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_missing_ranks_and_drops_extra_ranks() {
+    fn expansion_reports_missing_and_drops_extra_ranks() {
         assert_eq!(expand("(vector,(0,2,2))", 5), Err(TooFewRanks { covered: 4 }));
         assert_eq!(expand("(vector,(0,2,2))", 3), Ok(vec![0, 0, 1]));
         assert_eq!(expand("(vector,(0,2,2))", 0), Ok(vec![]));

@@ -801,7 +801,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_operation_has_an_exchange_or_a_reason() {
+    fn operation_without_an_exchange_has_a_reason() {
         for framing in [Framing::Lines, Framing::Frames] {
             for operation in Operation::ALL {
                 let has_row = exchanges(framing).any(|row| row.operation == operation.rule());

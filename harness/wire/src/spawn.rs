@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn mpich_request_round_trips() {
+    fn mpich_spawn_request_round_trips() {
         let request = collect(SpawnLimits::default(), MPICH).unwrap().unwrap();
         let [program] = &request.programs[..] else { panic!("{request:?}") };
         assert_eq!(program.args, [(1, b"-v".to_vec()), (2, b"a b=c".to_vec())]);
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_reordered_keys_blanks_and_extra_keys() {
+    fn accepts_blanks_and_reordered_or_extra_keys() {
         let mut lines: Vec<&str> = MPICH.lines().collect();
         let last = lines.len() - 1;
         lines[1..last].reverse();
@@ -675,7 +675,7 @@ mod tests {
     #[case(&[("spawnssofar=1", "spawnssofar=0")], 9, r#""spawnssofar" is 0 instead of 1"#)]
     #[case(&[("totspawns=1", "totspawns=1025")], 4, "more than 1024 programs")]
     #[case(&[("argcnt=0", "argcnt=65537")], 6, "more than 65536 arguments")]
-    fn errors_state_the_line_and_the_cause(
+    fn spawn_errors_state_the_line_and_the_cause(
         #[case] replace: &[(&str, &str)],
         #[case] line: usize,
         #[case] text: &str,
@@ -778,7 +778,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_in_frames_round_trip() {
+    fn spawn_requests_in_frames_round_trip() {
         let text = |end: &str| [b"a;b;;\n\0 =", end.as_bytes()].concat();
         let program = SpawnProgram {
             execname: text("x"),

@@ -128,7 +128,7 @@ fn help_lists_each_public_command_once() {
 }
 
 #[test]
-fn replacements_of_former_commands_exist() {
+fn each_former_command_has_a_replacement() {
     let root = parser();
     for (old, new) in RENAMED {
         assert!(root.find_subcommand(old).is_none(), "{old}");

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_in_only_one_run_may_be_due_to_chance() {
+    fn comparison_treats_a_single_crash_as_chance() {
         let crashed = |scenario: &str| with(scenario, Verdict::Crashed, &["iut.no-crash"]);
         let passed = |scenario: &str| with(scenario, Verdict::Pass, &[]);
         let sometimes = |times| {
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn intermittent_finding_may_be_missed_by_chance() {
+    fn comparison_allows_for_intermittent_findings() {
         let sometimes = |times, played| {
             let judged = tests::judged("x", Severity::Fail, "this", "that");
             let found = if times == 0 {

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn intermittent_failure_is_attributed_to_no_version() {
+    fn intermittent_failure_is_not_attributed_to_a_version() {
         let crashes = |times: u32| {
             let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
             let found = vec![RepeatedFinding { times, absent: false, finding: crash.findings[0].clone() }];

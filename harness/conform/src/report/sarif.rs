@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_match_the_sarif_schema() {
+    fn sarif_report_conforms_to_its_schema() {
         let run = tests::run();
         let document = document(&run);
         check(&document);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_refer_to_files_of_the_user() {
+    fn sarif_locations_refer_to_user_files() {
         let uris = |path: &str, command: &str| -> Vec<Value> {
             let mut run = tests::run();
             run.header.command = command.to_owned();
@@ -341,7 +341,7 @@ mod tests {
 
     /// A cause is a single result, regardless of the number of scenarios that show it, and the report stays within GitHub's limits.
     #[test]
-    fn reports_each_cause_once_within_github_limits() {
+    fn sarif_report_lists_each_cause_once_within_limits() {
         let many = |number: usize, seen: &dyn Fn(usize) -> String| {
             let results: Vec<ScenarioResult> = (0..number)
                 .map(|at| {

@@ -285,7 +285,7 @@ fn html_page_ids_are_unique_and_links_resolve() {
 }
 
 #[test]
-fn html_page_of_many_failures_stays_small() {
+fn html_page_with_many_failures_stays_small() {
     let mut run = run();
     let failed = run.results[2].clone();
     let many = |n: u32| {
@@ -336,7 +336,7 @@ fn colour_does_not_change_the_text() {
 
 /// The message of a failed assertion ends with the condition, after a path.
 #[test]
-fn shortened_crash_text_keeps_the_condition() {
+fn shortened_crash_text_keeps_the_failed_assertion() {
     let mut run = run();
     let crash = run.results.iter_mut().find(|r| r.verdict == Verdict::Crashed).unwrap();
     let path = "../".repeat(60);
@@ -351,7 +351,7 @@ fn shortened_crash_text_keeps_the_condition() {
 }
 
 #[test]
-fn cuts_compared_texts_at_the_same_offset() {
+fn compared_texts_are_cut_at_the_same_offset() {
     let (same, kept) = ("x".repeat(500), "x".repeat(98));
     let (left, right) = text::window(&(same.clone() + "ab"), &same, 100);
     assert_eq!(left, format!("...{kept}ab (502 characters)"));
@@ -394,7 +394,7 @@ fn log_round_trips() {
 }
 
 #[test]
-fn keeps_first_and_last_events_of_a_flood() {
+fn log_reader_keeps_first_and_last_events_of_a_flood() {
     let mut run = run();
     run.results.truncate(1);
     let many = (0..20_000).map(|seq| Event::new(seq, EventKind::SituationReached { proc: proc(0, 0) }));
@@ -442,7 +442,7 @@ fn reads_log_torn_at_any_byte() {
 }
 
 #[test]
-fn bad_logs_have_distinct_errors() {
+fn each_invalid_log_has_its_own_error_message() {
     let log = rendered(&run(), Format::Ndjson);
     let (first, rest) = log.split_once('\n').unwrap();
     let future = r#"{"type":"run","format":99,"all":"new"}"#;
@@ -481,7 +481,7 @@ fn log_writer_flushes_after_each_result() {
 }
 
 #[test]
-fn junit_report_parses_with_all_counts() {
+fn junit_report_parses_and_states_correct_counts() {
     let report = quick_junit::Report::deserialize_from_str(&rendered(&run(), Format::Junit)).unwrap();
     // There is a test case for each result, and one for the stale deviation.
     assert_eq!(report.tests, run().results.len() + 1);
@@ -521,7 +521,7 @@ fn explains_exit_codes_in_words(#[case] exit_code: i32, #[case] unfinished: usiz
 }
 
 #[test]
-fn broken_should_fails_the_run_only_with_strict() {
+fn only_strict_makes_should_violations_fail_the_run() {
     let mut run = run();
     run.results.retain(|r| r.verdict == Verdict::Warn);
     run.header.selected = 1;
@@ -730,7 +730,7 @@ fn repeated_output_lines_are_merged() {
 }
 
 #[test]
-fn request_that_explains_a_finding_is_not_cut() {
+fn request_that_explains_a_finding_is_not_shortened() {
     let mut run = run();
     let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let request = format!("cmd=get kvsname=k key={} last=1\n", "a".repeat(3000));
@@ -831,7 +831,7 @@ fn content_cannot_inject_github_commands() {
 
 /// GitLab distinguishes and tracks issues by their fingerprints.
 #[test]
-fn code_quality_has_a_fingerprint_for_each_issue() {
+fn each_code_quality_issue_has_a_unique_fingerprint() {
     let document: Vec<serde_json::Value> =
         serde_json::from_str(&rendered(&run(), Format::CodeQuality)).unwrap();
     assert!(!document.is_empty());
@@ -847,7 +847,7 @@ fn code_quality_has_a_fingerprint_for_each_issue() {
 }
 
 #[test]
-fn code_quality_has_one_issue_per_cause() {
+fn code_quality_report_has_one_issue_per_cause() {
     let of_command = |command: &str, seen: [&str; 3]| -> Vec<serde_json::Value> {
         let results = ["a/1", "b/2", "c/3"].into_iter().zip(seen).map(|(name, seen)| {
             let findings = vec![judged("rfc13.get.value", Severity::Fail, "rc=0", seen)];
@@ -948,7 +948,7 @@ fn each_deviation_shows_its_reason() {
 
 /// A page made from the log shows all events of a scenario. Without the log, the page shows only the events in the result.
 #[test]
-fn page_made_from_a_log_shows_all_events() {
+fn html_page_made_from_a_log_shows_all_events() {
     let asks = |seq: u64| {
         Event::new(
             seq,

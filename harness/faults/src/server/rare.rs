@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_counted_for_each_process() {
+    fn requests_are_counted_per_process() {
         let mut server = server("put-17");
         for rank in 0..2 {
             (1..=18).for_each(|n| drop(put(&mut server, rank, &format!("k{rank}-{n}"), "v")));

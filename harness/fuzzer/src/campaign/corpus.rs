@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn derived_cases_are_sound_and_deterministic() {
+    fn derived_sessions_are_sound_and_deterministic() {
         let corpus = corpus(None, 60);
         let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         let mut made = 0;
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn pmi2_cases_are_derived_only_from_pmi2_cases() {
+    fn pmi2_sessions_are_derived_only_from_pmi2_sessions() {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let mut corpus = Corpus::default();
         for number in 0..80 {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn derives_cases_only_if_mutation_is_enabled() {
+    fn derives_sessions_only_if_mutation_is_enabled() {
         let is_made = |case: &Case| case.ingredients.iter().any(|i| i.starts_with("corpus:"));
         let share = |mutate| {
             let evolving = EvolvingGenerator::new(
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn derived_cases_stay_within_the_scope() {
+    fn derived_sessions_use_only_enabled_features() {
         let corpus = corpus(None, 200);
         let scope = SessionFeatures { ranks: 2, spawn: false, names: false, ..SessionFeatures::default() };
         let mut made = 0;
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn full_corpus_drops_the_largest_case() {
+    fn full_corpus_drops_the_largest_session() {
         let folder = tempfile::tempdir().unwrap();
         let mut corpus = Corpus { folder: Some(folder.path().to_owned()), ..Corpus::default() };
         let of = |steps: usize| Case::new(ImplementationKind::Server, 1, vec![close(0); steps]);

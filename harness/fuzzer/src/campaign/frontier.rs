@@ -92,7 +92,7 @@ mod tests {
     use pmi_scenario::ast::ImplementationKind;
 
     #[test]
-    fn prefers_smallest_cases_with_rare_or_new_edges() {
+    fn prefers_smallest_sessions_with_rare_or_new_edges() {
         let case = |steps: usize| Case::new(ImplementationKind::Server, 1, vec![close(0); steps]);
         let covered = |all: &[u32]| Edges::of(all.iter().map(|edge| (*edge, 1)).collect());
         let mut frontier = Frontier::default();

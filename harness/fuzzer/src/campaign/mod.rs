@@ -725,7 +725,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_original_case_if_smaller_case_is_unreliable() {
+    fn stores_original_session_if_smaller_one_is_unreliable() {
         let folder = tempfile::tempdir().unwrap();
         let job = |lines: &[&str]| {
             let steps = lines.iter().map(|line| write(0, vec![text(*line)], false)).collect();

@@ -51,7 +51,7 @@ mod tests {
     use crate::observe::failure::{FailureKey, LastAction};
 
     #[test]
-    fn confirmation_order_is_by_cost_then_by_age() {
+    fn confirms_failures_in_order_of_cost_and_age() {
         let rule =
             |of: &str| FailureKey::Rule { party: None, requirement: of.into(), after: LastAction::Start };
         let keys = [

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_cases_from_the_suite() {
+    fn reads_sessions_from_the_exported_suite() {
         let folder = tempfile::tempdir().unwrap();
         let folders = [folder.path().to_owned()];
         suite::export(folder.path()).unwrap();

@@ -260,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn unmutated_systematic_case_has_only_the_end_step() {
+    fn unmutated_systematic_session_has_only_the_end_step() {
         for case in fixed(&programs(false)) {
             assert_eq!(case.scenario.body, [crate::session::statement::end_step()], "{}", case.text());
         }
     }
 
     #[test]
-    fn program_cases_contain_every_mutation() {
+    fn program_sessions_contain_every_mutation() {
         let of_frames = [
             "dialect pmi-2",
             "thrid=$thrid",
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn unmutated_random_case_has_only_the_end_step() {
+    fn unmutated_random_session_has_only_the_end_step() {
         let programs = programs(false);
         for number in 0..300 {
             let case = case_from_number(&programs, 3, number);

@@ -311,7 +311,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn reads_exchanges_and_limits_of_a_plain_run() {
+    fn reads_exchanges_and_limits_from_a_plain_run() {
         let read = trace(2);
         assert_eq!(read.limits, [256, 64, 1024]);
         assert_eq!(Limit::ALL.len(), read.limits.len());

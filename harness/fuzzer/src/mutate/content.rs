@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_a_key_in_the_same_way_everywhere() {
+    fn key_mutation_applies_to_every_use_of_the_key() {
         let lines =
             ["cmd=put kvsname=a key=one value=one", "cmd=get kvsname=a key=one", "cmd=get key= thrid=7"];
         let mut differ = 0;

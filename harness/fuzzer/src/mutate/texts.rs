@@ -248,7 +248,7 @@ mod tests {
     use crate::session::decisions::draw_bytes;
 
     #[test]
-    fn draws_boundary_lengths_and_strings_of_all_kinds() {
+    fn draws_boundary_lengths_and_unusual_strings() {
         let (mut lengths, mut texts) = (BTreeSet::new(), BTreeSet::new());
         for number in 0..2000 {
             let bytes = draw_bytes(1, number);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_crash_by_place_and_hides_sensitive_name() {
+    fn matches_crash_by_location_and_hides_sensitive_name() {
         let text = "[[known]]\nplace = \"handle_*\"\nbucket = \"crash--pm--*\"\nsensitive = true\n[[known]]\nreason = \"none\"";
         let known: KnownFailures = toml::from_str(text).unwrap();
         let name = |bucket, place| known.name(bucket, place);

@@ -52,7 +52,7 @@ fn pipelined_requests_may_be_answered_in_any_order() {
 #[case::request("0 < cmd=get kvsname=k key=a", "rfc13.wire.client-sends-requests")]
 #[case::request_with_a_tab("0 < cmd=get\tkvsname=k\tkey=a", "rfc13.abnf.pmi1")]
 #[case::beginning_of_a_request("0 < cmd=get rc=0 value=v", "rfc13.abnf.pmi1")]
-fn malformed_answer_is_not_a_request(#[case] answer: &str, #[case] broken: &str) {
+fn malformed_response_is_not_a_request(#[case] answer: &str, #[case] broken: &str) {
     assert_eq!(after_joining(&["0 > cmd=get kvsname=k key=a", answer]), [broken]);
 }
 
@@ -207,7 +207,7 @@ fn client_may_accept_an_unexpected_response() {
 #[case("2147483648", "closed", &[])]
 #[case("2147483648", "silence", &[])]
 #[case("0", "closed", &[])]
-fn missing_answer_cites_the_offered_version(
+fn offered_version_determines_the_broken_requirement(
     #[case] subversion: &str,
     #[case] end: &str,
     #[case] broken: &[&str],
@@ -239,7 +239,7 @@ fn server_may_reject_arguments_numbered_from_one(#[case] numbers: &[u32], #[case
 #[rstest]
 #[case::longest(19, "rfc13.maxes.honoured")]
 #[case::shorter(18, "rfc13.abnf.c-put")]
-fn silence_after_longest_put_breaks_maxes(#[case] length: usize, #[case] cited: &str) {
+fn silence_after_the_longest_put_breaks_the_maxes_rule(#[case] length: usize, #[case] cited: &str) {
     let put = format!("0 > cmd=put kvsname=k key=a value={}", "v".repeat(length));
     let lines = [
         "0 > cmd=get_maxes",
@@ -320,7 +320,7 @@ fn invalid_put_may_have_stored_its_value() {
 const NO_FIELDS: &str = "argcnt=0\npreput_num=0\ninfo_num=0\n";
 
 #[test]
-fn invalid_spawn_makes_later_spawn_answers_ambiguous() {
+fn invalid_spawn_makes_later_spawn_responses_ambiguous() {
     let request = |nprocs, end: &str| format!("0 > {}", spawn(nprocs, &format!("{NO_FIELDS}endcmd{end}")));
     let (broken, whole) = (request(1, "cmd=get_appnum"), request(3, ""));
     let one = "0 < cmd=spawn_result rc=0 errcodes=0";
@@ -458,7 +458,7 @@ fn judges_names_only_if_the_order_is_known() {
 #[case::killed(&[EventKind::Ended { proc: P, ours: true }], false)]
 #[case::does_not_end(&[EventKind::StillRunning { procs: vec![P], proof: HangProof::Idle }, EventKind::ClosedByClient { proc: P }], false)]
 #[case::reset(&[EventKind::LeftUnread { proc: P }, EventKind::ClosedByClient { proc: P }], false)]
-fn partial_message_breaks_rule_if_client_closes(#[case] end: &[EventKind], #[case] broken: bool) {
+fn partial_message_is_a_violation_if_the_client_closes(#[case] end: &[EventKind], #[case] broken: bool) {
     for (partial, requirement) in
         [("0 >| cmd=get_ma", "rfc13.wire.newline"), ("0 > mcmd=spawn\nnprocs=1", "rfc13.abnf.c-spawn")]
     {
@@ -543,7 +543,7 @@ fn fence_makes_earlier_puts_visible() {
 // A refused put of a reserved key does not change the server's value.
 #[case(&["0 >> cmd=kvs-put;key=PMI_k;value=v;", "0 << cmd=kvs-put-response;rc=1;", "0 >> cmd=kvs-get;key=PMI_k;", "0 << cmd=kvs-get-response;rc=0;found=TRUE;value=x;"], &[])]
 #[case(&["0 >> cmd=name-lookup;name=n;", "0 << cmd=name-lookup-response;rc=0;port=p;"], &["pmi2.common.names.miss"])]
-fn checks_each_answer_against_its_request(#[case] lines: &[&str], #[case] broken: &[&str]) {
+fn checks_each_response_against_its_request(#[case] lines: &[&str], #[case] broken: &[&str]) {
     assert_eq!(found(2, lines), broken);
 }
 

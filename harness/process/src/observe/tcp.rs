@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_unread_bytes_of_the_other_end() {
+    fn counts_bytes_that_the_peer_has_not_read() {
         let (mut ours, mut other) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         assert_eq!(ends(std::io::stdin()), None);
         assert_eq!(find_peer(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_bytes_that_have_not_arrived() {
+    fn counts_bytes_that_are_still_in_transit() {
         let (ours, mut other) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         rustix::net::sockopt::set_socket_recv_buffer_size(&ours, 4096).unwrap();
         assert_eq!(find_peer(ends(&ours).unwrap()).map(|end| end.in_transit), Some(0));

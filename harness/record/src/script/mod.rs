@@ -339,7 +339,7 @@ mod tests {
     ];
 
     #[test]
-    fn script_replaces_server_values_by_names_or_types() {
+    fn script_replaces_server_values_with_names_or_types() {
         let body = body(
             &[
                 &NAMES[..],

@@ -1115,7 +1115,7 @@ mod tests {
     }
 
     #[test]
-    fn pmi2_client_uses_the_server_version() {
+    fn pmi2_client_falls_back_to_pmi1() {
         let mut client = Client::with_pmi2();
         client.init().unwrap();
         let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n");

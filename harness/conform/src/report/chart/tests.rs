@@ -102,7 +102,7 @@ fn chart_limits_lanes_and_rows() {
 }
 
 #[test]
-fn chart_counts_events_that_were_dropped() {
+fn chart_states_the_number_of_omitted_events() {
     let result = result("many", Verdict::Pass);
     let events = events((0..450).map(|_| to(rank(0), "cmd=get\n")));
     let text = drawn(&Chart::of_events(&events, 7, &result));

@@ -181,7 +181,7 @@ mod tests {
     const PMI2_LIBRARIES: LibraryGenerator = LibraryGenerator { dialect: Dialect::Pmi2, ..LIBRARIES };
 
     #[test]
-    fn library_cases_contain_every_mutation() {
+    fn library_sessions_contain_every_mutation() {
         for libraries in [LIBRARIES, PMI2_LIBRARIES] {
             let changed = mutations_of(&libraries, 3000, |_| ());
             let all = Mutation::of_responses(libraries.dialect.framing()).iter();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn library_cases_stay_within_the_scope() {
+    fn library_sessions_use_only_enabled_features() {
         for number in 0..300 {
             let text =
                 case_from_number(&LibraryGenerator { uses_wire: false, ..LIBRARIES }, 3, number).text();

@@ -103,7 +103,7 @@ mod tests {
     const PMI2: DialectChoice = DialectChoice::One(Dialect::Pmi2);
 
     #[test]
-    fn pmi2_cases_are_sound_and_every_mutation_occurs() {
+    fn pmi2_sessions_are_sound_and_use_every_mutation() {
         let scope = SessionFeatures { dialects: PMI2, nodes: 2, ..SessionFeatures::default() };
         let mut texts = String::new();
         let changed = mutations_of(&scope, 1500, |case| {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_every_operation_of_a_dialect() {
+    fn sessions_request_every_operation_of_a_dialect() {
         // No known server supports connecting jobs, and only Slurm supports the ring.
         let is_asked_for =
             |op: &Op| op.exchange().omission().is_none() && !op.is(&["connect", "disconnect", "ring"]);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_with_any_dialect_generates_both_dialects() {
+    fn generator_mixes_both_dialects_if_any_is_allowed() {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let of_pmi2 = |number: &u64| generate(1, *number, scope).scenario.dialect == Dialect::Pmi2;
         let count = (0..400).filter(of_pmi2).count();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn upstream_cases_are_sound_and_frequent() {
+    fn upstream_sessions_are_sound_and_frequent() {
         let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         let mut with = 0;
         mutations_of(&scope, 600, |case| {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn any_byte_string_produces_a_sound_case() {
+    fn any_byte_string_produces_a_sound_session() {
         assert!(case_from_bytes(&SessionFeatures::default(), b"").ingredients.is_empty());
         let mut rng = fastrand::Rng::with_seed(1);
         let mut texts = BTreeSet::new();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn choice_of_mutation_depends_only_on_first_bytes() {
+    fn first_bytes_alone_select_the_mutation() {
         let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for valid in 1..50 {
             let mut bytes = [valid; 400];
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mutation_occurs_and_many_cases_have_none() {
+    fn sessions_use_every_mutation_and_many_use_none() {
         let mut plain = 0;
         let changed = mutations_of(&SessionFeatures::default(), 3000, |case| {
             assert!(case.is_sound() && !case.needs_upstream(), "{}", case.text());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn server_requests_stay_within_the_scope() {
+    fn server_sessions_use_only_enabled_features() {
         for spoken in [DialectChoice::default(), PMI2] {
             let scope = SessionFeatures {
                 dialects: spoken,

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn systematic_sessions_stay_within_the_scope() {
+    fn systematic_sessions_use_only_enabled_features() {
         let scope = SessionFeatures {
             dialects: DialectChoice::Any,
             ranks: 1,

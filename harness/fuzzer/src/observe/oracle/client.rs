@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_key_names_request_and_response_kind() {
+    fn failure_key_names_request_and_classifies_response() {
         for (answer, expected) in [
             ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=0", "get_maxes-unusual"),
             ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024", "get_maxes-ok"),

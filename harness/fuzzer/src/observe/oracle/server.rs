@@ -293,7 +293,7 @@ mod tests {
     use pmi_judge::{Monitor, PartyKind};
 
     #[test]
-    fn job_end_is_attributed_to_first_nonbarrier_request() {
+    fn job_end_is_attributed_to_first_non_barrier_request() {
         let proc = |rank| Proc { group: 0, rank };
         let request = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
         let after_requests = |of_0: &str| {

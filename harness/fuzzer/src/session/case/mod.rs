@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_requests_that_are_split_into_writes() {
+    fn joins_requests_that_are_split_across_writes() {
         let send = |rank, line: &str, partial| write(rank, vec![text(line)], partial);
         let split = |between: Vec<Statement>| {
             let mut body = vec![join(Dialect::Pmi1), send(0, "cmd=get_", true)];
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn case_text_round_trips() {
+    fn session_text_round_trips() {
         let nasty: Vec<u8> = (0..=255).filter(|b| *b != b'\n').collect();
         let empty = || template(Vec::new());
         let mut body = vec![
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn pmi2_case_text_round_trips() {
+    fn pmi2_session_text_round_trips() {
         let nasty: Vec<u8> = (0..=255).collect();
         let body = |rank, bodies: Vec<Template>| write_as(rank, Encoding::Body, bodies, false);
         let steps = vec![
@@ -713,7 +713,7 @@ mod tests {
     }
 
     #[test]
-    fn regular_start_replaces_start_requests() {
+    fn join_fragment_replaces_the_startup_requests() {
         let send = |rank, line: &str| write(rank, vec![text(line)], false);
         let get = || send(1, "cmd=get kvsname=a key=b");
         let case = server(
@@ -752,7 +752,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_case_binds_names_and_uses_existing_ranks() {
+    fn sound_session_binds_names_and_uses_existing_ranks() {
         let write = |rank| write(rank, vec![template(vec![kvsname()])], false);
         let sound = |body| server(1, body).is_sound();
         assert!(sound(vec![join(Dialect::Pmi1), write(0)]));

@@ -972,7 +972,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_proxy_requests_before_answers() {
+    fn reports_proxy_requests_before_responses() {
         let mut upstream = started(4, 2);
         upstream.receive(0, &frame(7, 0, 0, 0, b"cmd=put a=1 b=2\n"));
         upstream.receive(0, &frame(7, 0, 0, 9, b"cmd=get kvsname=kvs-0 key=none\0"));
@@ -1005,7 +1005,7 @@ mod tests {
     }
 
     #[test]
-    fn job_status_follows_the_process_statuses() {
+    fn job_status_reflects_the_process_statuses() {
         let mut upstream = started(4, 2);
         upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[0, 768])));
         assert!(upstream.has_ended(0) && !upstream.has_ended(1));

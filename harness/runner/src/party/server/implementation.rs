@@ -852,7 +852,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_server_option_suggest_a_remedy() {
+    fn server_option_errors_suggest_a_remedy() {
         for (argument, expected) in [
             ("", "empty"),
             ("pm {rank} {agent}", "unknown placeholder {rank}"),

@@ -375,7 +375,7 @@ mod tests {
     #[case("env A=1 timeout 5 ./pm {ranks} {agent}", "pm")]
     #[case("sh -c 'exec srun -n {ranks} {agent}'", "srun")]
     #[case("/a/shepherd {ranks} {agent}", "shepherd")]
-    fn profile_is_named_after_manager(#[case] command: &str, #[case] name: &str) {
+    fn profile_is_named_after_the_manager(#[case] command: &str, #[case] name: &str) {
         let text = draft_profile(&Implementation::from_argument(command).unwrap(), &BTreeMap::new());
         assert!(text.contains(&format!("\nname = \"{name}\"\n")), "{text}");
     }
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn related_deviations_begin_with_closest_version() {
+    fn related_deviations_start_with_the_closest_version() {
         let mut hydra = Implementation::from_argument("mpiexec.hydra -n {ranks} {agent}").unwrap();
         (hydra.version, hydra.uses_alarms) = (Some(semver::Version::new(5, 0, 1)), false);
         let names = |of: &Implementation| -> Vec<String> {

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mutation_fits_its_buffer_and_is_deterministic() {
+    fn mutation_is_deterministic_and_fits_the_buffer() {
         let line = b"cmd=put kvsname=kvs key=a value=b\n";
         let once = |seed: u32, protocol| {
             let mut room = [0xee; 80];

@@ -121,7 +121,7 @@ fn reports_failure_of_an_in_memory_run() {
 }
 
 #[test]
-fn reports_failure_with_real_processes() {
+fn reports_failure_of_a_run_with_real_processes() {
     let folder = folder(&[("wrong.pmi", WRONG)]);
     let ran = conform(folder.path(), &["wrong.pmi"]);
     assert_eq!(ran.status, 1);
@@ -607,7 +607,7 @@ fn writes_man_pages() {
 }
 
 #[test]
-fn schema_command_covers_every_type_of_line() {
+fn schema_command_covers_every_log_line_type() {
     let ran = here(&["schema"]);
     let schema: Value = serde_json::from_str(&ran.out).unwrap();
     assert!(schema["$schema"].is_string());

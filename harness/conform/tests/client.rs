@@ -144,7 +144,7 @@ fn only_plain_scenarios_report_missing_finalize() {
 
 /// The finding names the response after which the program fails.
 #[test]
-fn failed_program_is_reported_with_last_response() {
+fn failed_program_is_reported_with_the_last_response() {
     let args = ["-v", "--filter", "=client/lawful/numbers[universe-refused]"];
     let found = judge(&faulty("needs-the-universe"), "20", &args);
     let seen = "exit status 1, after cmd=get_universe_size was answered with \"cmd=universe_size rc=-1\"";

@@ -298,7 +298,7 @@ use joined
 ";
 
 #[test]
-fn detects_crash_although_the_launcher_succeeds() {
+fn detects_crash_even_if_the_launcher_succeeds() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("sh -c '\"$@\"; exit 0' sh {}", faulty_manager("crash"));
     let campaign = ["--server", &server, "--seed", "2", "--sessions", "40", "--valid", "--timeout", "5"];
@@ -334,7 +334,7 @@ fn crashes_in_places(within: &[&str], more: &[&str]) -> (Vec<String>, String) {
 }
 
 #[test]
-fn crash_bucket_is_named_after_the_function() {
+fn crash_bucket_is_named_after_the_crashing_function() {
     let (all, text) = crashes_in_places(&[], &[]);
     let places: Vec<&str> = all.iter().filter_map(|name| name.rsplit("--").next()).collect();
     let functions = ["keep_even", "keep_odd", "tell_number"];

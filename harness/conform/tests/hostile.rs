@@ -193,7 +193,7 @@ fn names_the_rank_whose_request_was_not_read() {
 
 /// The unread request is the only reported cause, regardless of the scenario.
 #[test]
-fn unread_request_breaks_one_requirement() {
+fn unread_request_breaks_only_one_requirement() {
     let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
     let scenarios = [
         "=init/every-rank",
@@ -435,7 +435,7 @@ fn deviations_apply_to_a_rebuilt_manager() {
 }
 
 #[test]
-fn cancels_job_with_the_profile_command() {
+fn cancels_job_with_the_command_in_the_profile() {
     let daemon = Daemon::start(5);
     let (run, ending) = daemon.run(&format!("cancel = '{}'", daemon.cancel()));
     assert_eq!((run.only(), run.status), ("note", 0), "{}", run.log);

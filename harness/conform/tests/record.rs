@@ -421,7 +421,7 @@ open("gone", "w").close()
 "#;
 
 #[test]
-fn tap_rejects_a_foreign_connection_at_the_port() {
+fn tap_rejects_a_foreign_connection_to_its_port() {
     let folder = TempDir::new().unwrap();
     let manager = PORT_MANAGER
         .replace("stream, _ =", "stranger = subprocess.Popen([sys.executable, 'stranger.py'])\nstream, _ =");

@@ -38,7 +38,7 @@ fn sorted(text: &str) -> Vec<&str> {
 }
 
 #[rstest]
-fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
+fn ranks_exchange_values(#[values("1", "4", "64")] ranks: &str) {
     assert_eq!(run_client(ranks, &["exchange"]), (0, String::new(), String::new()));
 }
 
@@ -404,7 +404,7 @@ fn serves_singleton_that_requests_a_manager() {
 
 /// The server gives up on a process that does not respond correctly.
 #[test]
-fn gives_up_on_process_without_singinit() {
+fn gives_up_on_a_process_that_sends_no_singinit() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let own = std::process::id().to_string();

@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn crashes_at_different_addresses_are_two_causes() {
+    fn crashes_at_different_addresses_have_separate_causes() {
         let died = |offset| {
             let place = CrashLocation::Address { module: "pm-2".into(), offset };
             seen_in(&format!("rank 7 died of signal 11 (in {place})"), Some(place))

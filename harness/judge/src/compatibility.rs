@@ -633,7 +633,7 @@ mod tests {
     const DONE: (&str, &str) = ("cmd=finalize;", "cmd=finalize-response;rc=0;");
 
     #[test]
-    fn response_without_required_field_is_incompatible() {
+    fn response_without_a_required_field_is_incompatible() {
         let works: &[(&str, &str)] = &[(LIBPMI2, HYDRA_4_0), DONE];
         // The client continues without `debugged`, so it does not require that field.
         let shorter = HYDRA_4_0.replace("debugged=FALSE;", "");
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn request_without_required_field_is_incompatible() {
+    fn request_without_a_required_field_is_incompatible() {
         let refused = |request: &str, answer: &str| {
             seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None), (&[(request, answer)], None)])
         };

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_includes_all_parts_of_a_request() {
+    fn evidence_includes_all_writes_of_a_request() {
         let events = numbered(events(&[
             "0 > cmd=get_appnum",
             "0 < cmd=appnum appnum=0",

@@ -524,7 +524,7 @@ mod tests {
     #[case("cmd=my_name rc=0 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=-1 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=0", None)]
-    fn captures_values_if_only_a_value_is_wrong(#[case] line: &str, #[case] kvs: Option<&str>) {
+    fn captures_invalid_values_of_the_expected_response(#[case] line: &str, #[case] kvs: Option<&str>) {
         let capture = Matcher::Capture { name: "kvs".into(), of: ResolvedType::Word, bound: None };
         let fields = [("cmd", Matcher::Text(Bytes(b"my_kvsname".to_vec()))), ("rc", Matcher::Success)];
         let fields = fields.into_iter().chain([("kvsname", capture)]).map(|(key, m)| (key.to_owned(), m));

@@ -136,7 +136,7 @@ mod tests {
         "signal 6 (in get)"
     )]
     #[case::unknown_place("pm died of signal 11", None, "signal 11")]
-    fn crash_symptom_is_signal_and_function(
+    fn crash_symptom_consists_of_signal_and_function(
         #[case] seen: &str,
         #[case] place: Option<CrashLocation>,
         #[case] symptom: &str,

@@ -628,7 +628,7 @@ fn shared_pmi2_scenarios_do_not_quote_rfc13() {
 
 /// Loading a part of the suite reads only the heads of unwanted files. The result must equal the complete suite after filtering.
 #[test]
-fn partly_loaded_suite_equals_filtered_suite() {
+fn partially_loaded_suite_equals_the_filtered_suite() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
     let part = |wanted: &dyn Fn(ImplementationKind, &str) -> bool| {
         Suite::embedded_part(Behaviours::default(), wanted).expect("the embedded suite is valid")

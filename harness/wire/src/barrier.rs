@@ -133,7 +133,7 @@ mod tests {
     #[case("WORLD:-1", GroupError::Tag)]
     #[case("0,1:1:2", GroupError::Tag)]
     #[case("NODE:18446744073709551616", GroupError::Tag)]
-    fn rejects_invalid_groups(#[case] text: &str, #[case] error: GroupError) {
+    fn rejects_invalid_barrier_groups(#[case] text: &str, #[case] error: GroupError) {
         assert_eq!(GroupBarrier::parse(text.as_bytes()), Err(error));
     }
 }

@@ -278,7 +278,7 @@ mod tests {
     #[rstest]
     #[case(b"cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0\n")]
     #[case(b"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n")]
-    fn keeps_lines_after_a_refused_offer(#[case] answer: &[u8]) {
+    fn connection_keeps_using_lines_after_a_refused_offer(#[case] answer: &[u8]) {
         let mut connection = Connection::new(64);
         connection.push(ToServer, &[OFFER, b"cmd=get_maxes\n"].concat());
         assert_eq!(taken(&mut connection, ToServer).len(), 1);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_returns_the_text_after_last_newline() {
+    fn partial_returns_the_text_after_the_last_newline() {
         let mut framer = Framer::new(64);
         framer.push(b"a\nb\ncd");
         assert_eq!(framer.partial(), b"cd");

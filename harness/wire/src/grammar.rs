@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_a_bad_byte_at_any_position() {
+    fn finds_an_invalid_byte_at_any_position() {
         for len in 1..100 {
             for at in 0..len {
                 let mut bytes = vec![b'v'; len];

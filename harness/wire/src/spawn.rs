@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn program_numbers_must_be_consecutive_and_agree() {
+    fn program_numbers_are_consecutive_and_totals_agree() {
         let block = |total: u64, number: u64| {
             MINIMAL
                 .join("\n")

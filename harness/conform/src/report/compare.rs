@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn unjudged_or_more_severe_result_is_worse() {
+    fn unjudged_or_more_severe_result_counts_as_worse() {
         let attempts = |severity, verdict, times| {
             let judged = || tests::judged("x", severity, "this", "that");
             let found = vec![RepeatedFinding { times, absent: false, finding: judged() }];

@@ -421,7 +421,7 @@ fn discards_events_of_scenarios_without_findings() {
 }
 
 #[test]
-fn report_of_torn_log_counts_unfinished_scenarios() {
+fn report_of_truncated_log_counts_unfinished_scenarios() {
     let run = read(&torn()).unwrap();
     assert_eq!(run.results.len(), 2);
     assert_eq!(run.cut, ["get/value"]);
@@ -432,7 +432,7 @@ fn report_of_torn_log_counts_unfinished_scenarios() {
 }
 
 #[test]
-fn reads_log_torn_at_any_byte() {
+fn reads_a_log_truncated_at_any_byte() {
     let log = torn();
     let first = log.find('\n').unwrap();
     for at in first..log.len() {
@@ -497,7 +497,7 @@ fn junit_report_parses_and_states_correct_counts() {
 #[case::whole(run())]
 #[case::torn(read(&torn()).unwrap())]
 #[case::empty(Run { results: Vec::new(), header: RunHeader { selected: 0, ..run().header }, end: None, ..run() })]
-fn tap_points_match_the_plan(#[case] run: Run) {
+fn tap_test_points_match_the_plan(#[case] run: Run) {
     let tap = rendered(&run, Format::Tap);
     let plan = tap.lines().find_map(|line| line.strip_prefix("1..")).unwrap().parse().unwrap();
     let points = tap.lines().filter_map(|line| line.strip_prefix("not ok ").or(line.strip_prefix("ok ")));
@@ -689,7 +689,7 @@ fn report_limits_blocks_per_requirement() {
 }
 
 #[test]
-fn report_shows_the_full_length_of_a_cut_message() {
+fn report_shows_the_full_length_of_a_shortened_message() {
     let mut run = run();
     let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let mut event = Event::new(6, EventKind::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'x'; 9000]) });
@@ -704,7 +704,7 @@ fn report_shows_the_full_length_of_a_cut_message() {
 
 /// The shown events contain neither the end of a process nor silence.
 #[test]
-fn finding_without_event_is_marked_at_last_event() {
+fn finding_without_an_event_is_marked_at_the_last_event() {
     let mut run = run();
     let mut failed = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     failed.findings.truncate(1);
@@ -800,7 +800,7 @@ fn parses_values_of_the_report_option() {
 }
 
 #[test]
-fn log_schema_covers_every_type_of_line() {
+fn log_schema_covers_every_line_type() {
     let schema = log_schema().to_string();
     for kind in ["run", "event", "result", "end"] {
         assert!(schema.contains(&format!(r#""const":"{kind}""#)), "{kind}");

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn line_in_several_writes_is_a_single_request() {
+    fn line_split_across_writes_is_a_single_request() {
         let [one, other] = [0, 1].map(|rank| Proc { group: 0, rank });
         let mut writes = MessageWrites::new(Dialect::Pmi1);
         for (proc, bytes, expected) in [

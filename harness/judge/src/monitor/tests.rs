@@ -165,7 +165,7 @@ fn lost_partial_request_explains_the_silence() {
 #[case("0 >| cmd=barrier", ["1 > cmd=barrier_in", "1 < cmd=barrier_out rc=0"], "rfc13.barrier.all-in-before-any-out")]
 #[case("0 >| cmd=put kvsname=k key=a value=v", ["1 > cmd=get kvsname=k key=a", "1 < cmd=get_result rc=0 value=v"], "rfc13.wire.newline")]
 #[case("0 >| cmd=put kvsname=k key=b value=v", ["1 > cmd=get kvsname=k key=a", "1 < cmd=get_result rc=0 value=v"], "rfc13.error.rc-nonzero")]
-fn unterminated_messages_have_no_effect(
+fn acting_on_an_unterminated_request_is_a_violation(
     #[case] unended: &str,
     #[case] exchange: [&str; 2],
     #[case] broken: &str,
@@ -180,7 +180,7 @@ fn unterminated_messages_have_no_effect(
     "0 < cmd=maxes rc=0 kvsname_max=64 keylen_max=32 vallen_max=128"
 )]
 #[case::unknown_response("0 >| cmd=maxima", "0 < cmd=maxima rc=-1")]
-fn response_before_the_newline_breaks_newline_rule(#[case] unended: &str, #[case] answer: &str) {
+fn response_before_the_newline_breaks_the_newline_rule(#[case] unended: &str, #[case] answer: &str) {
     assert_eq!(after_joining(&[unended, answer]), ["rfc13.wire.newline"]);
     assert_eq!(after_joining(&[answer]), ["rfc13.wire.lock-step"]);
 }
@@ -348,7 +348,7 @@ fn spawn_with_a_malformed_end_may_be_answered(#[case] end: &str, #[case] broken:
 #[case::carriage_return(&["cmd=get_result rc=0 value=v\r"], false)]
 #[case::carriage_return_after_number(&["cmd=get_result rc=0\r"], false)]
 #[case::nonsense_after_control_byte(&["cmd=get_result rc=0 value=a\u{7}b", "nonsense"], true)]
-fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] detects: bool) {
+fn client_may_accept_invalid_bytes_but_not_nonsense(#[case] answers: &[&str], #[case] detects: bool) {
     let answers: Vec<String> = answers.iter().map(|answer| format!("0 < {answer}")).collect();
     let exchanges = answers.iter().flat_map(|answer| ["0 > cmd=get kvsname=k key=a", answer]);
     let lines: Vec<&str> = exchanges.chain(["0 > cmd=get_appnum"]).collect();

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn folds_reads_in_rotated_order() {
+    fn folds_gets_in_rotated_order() {
         let gets = |rank: u32| {
             (0..RANKS).map(move |i| (rank, StepOrder::Free, format!("get {}", (rank + i) % RANKS)))
         };

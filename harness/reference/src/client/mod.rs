@@ -1095,7 +1095,7 @@ mod tests {
     }
 
     #[test]
-    fn pmi2_threads_have_separate_requests() {
+    fn each_pmi2_thread_may_have_a_pending_request() {
         let mut client = in_pmi2();
         assert_eq!(client.put(b"k", b"a;b"), Ok(frame("cmd=kvs-put;key=k;value=a;;b;")));
         client.set_thread(Some(b"2"));

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decodes_requests_byte_by_byte() {
+    fn intel_decoder_reads_requests_byte_by_byte() {
         let mut unread = Unread::default();
         let mut barrier = frame(16, [0; 3], b"");
         barrier[4] = 99;

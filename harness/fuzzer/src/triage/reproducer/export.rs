@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn explains_why_a_script_is_impossible() {
+    fn explains_why_a_finding_is_not_reproducible() {
         let text = Bytes(Vec::new());
         let passed_on = EventKind::FromProxy { group: 0, proxy: 0, id: 1, text, held: false };
         let session = vec![passed_on, responds(0, "cmd=x\n")];

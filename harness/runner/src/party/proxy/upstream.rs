@@ -1029,7 +1029,7 @@ mod tests {
     }
 
     #[test]
-    fn illegal_proxy_message_ends_the_job() {
+    fn invalid_proxy_message_ends_the_job() {
         for (group, text) in [(1, &b"cmd=barrier_in\n"[..]), (0, b"cmd=finalize\n"), (0, b"cmd=init\n")] {
             let mut upstream = started(2, 1);
             upstream.receive(0, &frame(7, group, 0, 0, text));

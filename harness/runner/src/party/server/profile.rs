@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn written_profile_starts_the_same_command() {
+    fn drafted_profile_starts_the_same_command() {
         let command = "pm --mode='a b' -n {ranks} --on {hosts} 'x {nodes}' {agent}";
         let of = Implementation::from_argument(command).unwrap();
         let text =

@@ -551,7 +551,7 @@ fn finds_shrinks_stores_and_replays_pmi2_server_bug() {
 }
 
 #[test]
-fn finds_nothing_in_the_reference_in_both_protocols() {
+fn finds_nothing_in_the_reference_in_either_protocol() {
     let folder = tempfile::tempdir().unwrap();
     let (status, text) =
         fuzz(folder.path(), &["--dialect", "all", "--seed", "1", "--sessions", "120", "--timeout", "5"]);

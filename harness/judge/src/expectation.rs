@@ -498,7 +498,7 @@ mod tests {
     #[case("cmd=kvs-get-response;rc=0;found=FALSE;", true)]
     #[case("cmd=kvs-get-response;rc=0;found=TRUE;value=;", false)]
     #[case("cmd=kvs-get-response;rc=0;value=;", false)]
-    fn pattern_ignores_the_value_of_a_miss(#[case] body: &str, #[case] fits: bool) {
+    fn pattern_ignores_the_value_of_a_missing_key(#[case] body: &str, #[case] fits: bool) {
         let fields = [("rc", Matcher::Text(Bytes(b"0".to_vec()))), ("value", Matcher::Absent)];
         let fields = fields.into_iter().map(|(key, matcher)| (key.to_owned(), matcher)).collect();
         let pattern = Pattern { shown: String::new(), fields };

@@ -1050,7 +1050,7 @@ fn body_with(text: &[u8]) -> Vec<Statement> {
 }
 
 #[test]
-fn syntax_in_values_round_trips() {
+fn values_that_contain_syntax_round_trip() {
     for text in SYNTAX.iter().flat_map(|first| SYNTAX.map(|second| [first, second].concat())) {
         let mut scenario = Scenario::new("t", "It holds.", &["rfc13.put.unique"]);
         scenario.body = body_with(&text);

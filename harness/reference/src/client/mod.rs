@@ -1141,7 +1141,10 @@ mod tests {
     #[case("cmd=kvs-get-response;found=FALSE;rc=0;", Some(ResponseOutcome::Miss))]
     #[case("cmd=kvs-get-response;rc=1;", Some(ResponseOutcome::Failure))]
     #[case("cmd=kvs-get-response;found=1;rc=0;", None)]
-    fn distinguishes_misses_from_failures(#[case] body: &str, #[case] outcome: Option<ResponseOutcome>) {
+    fn client_distinguishes_missing_keys_from_failures(
+        #[case] body: &str,
+        #[case] outcome: Option<ResponseOutcome>,
+    ) {
         let mut client = in_pmi2();
         client.get_of_job(None, Some(1), b"k").unwrap();
         let seen = match client.receive(&frame(body)) {

@@ -76,7 +76,11 @@ mod tests {
     #[case::busy_now("1.00 1.00 2.00 12/300 4711", 4, 3.0)]
     #[case::bounded("400.00 1.00 2.00 1/300 4711", 2, 10.0)]
     #[case::unreadable("", 2, 1.0)]
-    fn system_load_extends_the_waits(#[case] load: &str, #[case] processors: usize, #[case] factor: f64) {
+    fn slowdown_factor_depends_on_the_system_load(
+        #[case] load: &str,
+        #[case] processors: usize,
+        #[case] factor: f64,
+    ) {
         assert!((slowdown(load, processors) - factor).abs() < 1e-9, "{}", slowdown(load, processors));
     }
 }

@@ -829,7 +829,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_launch_after_the_proxy_introduces_itself() {
+    fn upstream_sends_launch_after_the_proxy_init_record() {
         let mut upstream = make(Family::Mpich4_2, 3, 2);
         let starts = [
             DriverOrder::Start { link: 0, group: 0, proxy: 0 },

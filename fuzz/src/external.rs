@@ -171,7 +171,7 @@ impl External {
         let shown = examiner.confirm(&failure, &case, 0);
         let Some(smallest) = shown.and_then(|shown| examiner.shrink(shown, 0)) else {
             eprintln!(
-                "{bucket}: not confirmed, because it recurred in too few of {CONFIRMATION_RUNS} more runs: {}",
+                "{bucket}: not confirmed, because the failure recurred in too few of {CONFIRMATION_RUNS} more runs: {}",
                 failure.description
             );
             self.reached().settled.extend([seen, bucket]);

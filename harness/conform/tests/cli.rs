@@ -297,7 +297,10 @@ fn applies_recorded_and_drafts_new_deviations() {
     assert_eq!(ran.err, "deviations drafted in draft.toml: 1 entry; add its reason\n");
     snapshot!("draft", fs::read_to_string(folder.path().join("draft.toml")).unwrap());
     let ran = conform(folder.path(), &["--memory", "-q", "--deviations", "draft.toml", "."]);
-    assert_eq!((ran.status, ran.err.as_str()), (0, "warning: draft.toml: 1 reason is missing\n"));
+    assert_eq!(
+        (ran.status, ran.err.as_str()),
+        (0, "warning: draft.toml: 1 entry has no reason; add its reason\n")
+    );
     // A draft must not overwrite an existing file.
     let both = ["--memory", "--deviations", "draft.toml", "--draft-deviations", "draft.toml", "."];
     assert_eq!(conform(folder.path(), &both).status, 2);

@@ -258,10 +258,10 @@ fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     let expected = match requested == fewer {
         true => {
             format!(
-                "{requested} processes, as requested: the same command starts them in the usual environment"
+                "{requested} processes, as requested; the same command can start them in the usual environment"
             )
         }
-        false => format!("{requested} processes, as requested: the same command starts {fewer}"),
+        false => format!("{requested} processes, as requested; the same command can start {fewer}"),
     };
     let seen = format!("cannot start: {exit}, {message}");
     Some(Finding { seq, ..Finding::new(STARTS_PROCESSES, outcome.party, expected, seen) })

@@ -298,7 +298,7 @@ impl SessionJudge {
                     finding.requirement = framing.pick(ids::rules::PUT_VISIBLE).to_owned();
                     finding.expected = format!("a barrier between the put of {key} and the get by rank {p}");
                     finding.seen = format!(
-                        "the get of {key} found nothing, with no barrier before it, and the process gave up"
+                        "no barrier before the get of {key}, which found no value; the process then gave up"
                     );
                 }
                 None => {
@@ -308,7 +308,7 @@ impl SessionJudge {
             }
         } else if let Some(cause) = self.findings.iter().rfind(earlier).filter(|_| fails) {
             let (seq, id) = (cause.seq, &cause.requirement);
-            finding.seen = format!("{}; event {seq}, an earlier answer, breaks {id}", f.seen);
+            finding.seen = format!("{}; an earlier answer (event {seq}) breaks {id}", f.seen);
         }
         finding
     }
@@ -594,7 +594,7 @@ mod tests {
         let invalid =
             findings.iter().find(|f| f.party == PartyKind::Server && binds_all(&f.requirement)).unwrap();
         let leaves = findings.iter().find(|f| f.party == PartyKind::Client).unwrap();
-        let cited = format!("event {}, an earlier answer, breaks {}", invalid.seq, invalid.requirement);
+        let cited = format!("an earlier answer (event {}) breaks {}", invalid.seq, invalid.requirement);
         assert_eq!((leaves.max_severity, leaves.seen.contains(&cited)), (None, true), "{leaves:?}");
     }
 

@@ -352,7 +352,7 @@ impl UpstreamMonitor {
         let outside =
             served.iter().find(|p| self.clients.get(p).is_none_or(|c| c.entered < round && !c.is_gone));
         if let Some(outside) = outside {
-            let expected = format!("all of its {} processes have entered barrier {round}", served.len());
+            let expected = format!("every process of the proxy has entered barrier {round}");
             let entered = self.clients.get(outside).map_or(0, |c| c.entered);
             let barriers = if entered == 1 { "barrier" } else { "barriers" };
             let seen = format!("{}, when rank {outside} had entered {entered} {barriers}", quote_bytes(text));
@@ -373,7 +373,8 @@ impl UpstreamMonitor {
             }
         }
         for (proc, key) in missed.into_iter().skip(changed) {
-            let expected = format!("before this, the key {}, which rank {proc} has put", quote_bytes(&key));
+            let expected =
+                format!("the put of {} by rank {proc}, forwarded before this message", quote_bytes(&key));
             self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_PUTS_FLUSHED, expected, quote_bytes(text));
         }
     }
@@ -766,7 +767,7 @@ mod tests {
     #[case::barrier_sent_twice("barrier-once", "barrier 2", &[
         "0 > cmd=barrier_in", "1 > cmd=barrier_in", "p0 > cmd=barrier_in", "p0 > cmd=barrier_in",
     ])]
-    #[case::lost_put("puts-flushed", "\"a\", which rank 0 has put", &[
+    #[case::lost_put("puts-flushed", "the put of \"a\" by rank 0", &[
         "0 > cmd=put kvsname=k key=a value=1", "0 < cmd=put_result rc=0",
         "0 > cmd=barrier_in", "1 > cmd=barrier_in", "p0 > cmd=barrier_in",
     ])]

@@ -577,7 +577,7 @@ pub fn of_library(prober: Prober<'_>) -> Examination {
                 DoctorStep::fails(function, format!("the call fails under {}: {failed}{printed}", server.label))
             }
             (None, Some(failed), None) => {
-                let seen = format!("the call fails without a message on PMI_FD: {failed}{printed}");
+                let seen = format!("the call fails without sending a message on PMI_FD: {failed}{printed}");
                 DoctorStep::fails(function, seen).with(INIT_REMEDY)
             }
             (Some(version), Some(failed), None) => {
@@ -590,8 +590,8 @@ pub fn of_library(prober: Prober<'_>) -> Examination {
             (Some(version), None, None) => {
                 DoctorStep::works(function, format!("the call offers {version} and returns"))
             }
-            (None, None, None) => DoctorStep::odd(function, "the call returns without a message on PMI_FD")
-                .with("only the library's calls can be tested; if it uses a different process manager, pass that with --server"),
+            (None, None, None) => DoctorStep::odd(function, "the call returns without sending a message on PMI_FD")
+                .with("only the library's calls can be tested; if the library uses a different process manager, pass it with --server"),
         });
     }
     all

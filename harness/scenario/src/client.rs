@@ -22,7 +22,7 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
         for span in spans.chain(serving.settings.iter().map(|(setting, _)| setting.span)) {
             diagnostics
                 .error(span, "server settings require a client under test")
-                .help("`vary`, `fault` and `serve` require `tests client`");
+                .help("remove the setting, or write `tests client` in the head; `vary` also works with `tests library`");
         }
         steps(&scenario.body).for_each(|step| check_misplaced(step, diagnostics));
         return;
@@ -61,7 +61,7 @@ fn check_known(name: &Spanned<String>, what: &str, known: &[&str], diagnostics: 
         diagnostics
             .error(name.span, format!("the reference server has no {what} `{}`", name.value))
             .suggest(&name.value, known)
-            .help("`pmi-conform suite mutants --list` shows them");
+            .help("run `pmi-conform suite mutants --list` to list the valid names");
     }
 }
 

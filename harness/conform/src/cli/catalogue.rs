@@ -64,15 +64,13 @@ pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
                 known.push(format!("{what} {}", operations.join(" and ")));
             }
         }
-        known.extend(
-            profile.start_timeout.map(|seconds| format!("its processes may take {seconds} s to start")),
-        );
+        known.extend(profile.start_timeout.map(|seconds| format!("processes may take {seconds} s to start")));
         known.extend(profile.max_ranks.map(|most| format!("at most {most} ranks")));
         if !known.is_empty() {
             writeln!(text, "  {}", known.join("; "))?;
         }
         if profile.has_deviations {
-            writeln!(text, "  its deviations are recorded")?;
+            writeln!(text, "  known deviations are recorded")?;
         }
         if !profile.advice.is_empty() {
             writeln!(text, "  {}", profile.advice)?;
@@ -242,7 +240,7 @@ fn fields(text: &mut String, label: &str, fields: &[Field]) -> anyhow::Result<()
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
     if let Some(text) = builtin_requirements::text(id) {
-        print(&format!("{id}\n\n  {text}\n\nEvery scenario checks it.\n"))?;
+        print(&format!("{id}\n\n  {text}\n\nEvery scenario checks this requirement.\n"))?;
         return Ok(0);
     }
     let Some(r) = suite.catalogue.get(id) else {

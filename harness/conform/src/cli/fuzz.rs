@@ -129,7 +129,11 @@ fn campaign(
             args.out.display()
         ),
         Some(state) if args.seed.is_some_and(|seed| seed != state.seed) => {
-            anyhow::bail!("--seed: the campaign in {} has seed {}", args.out.display(), state.seed)
+            anyhow::bail!(
+                "--seed: the campaign in {} has seed {}; omit --seed to resume it",
+                args.out.display(),
+                state.seed
+            )
         }
         Some(state) => state,
         None => CampaignState { seed: args.seed.unwrap_or_else(random_seed), ..CampaignState::default() },
@@ -296,7 +300,7 @@ fn server(
         .collect();
     let offers = |need| offered.iter().all(|(_, needs)| needs.contains(&need));
     let Iut::Processes(implementation, environment) = iut else {
-        anyhow::bail!("the server under test does not run as a process");
+        anyhow::bail!("fuzz requires a server that runs as a process; pass its command with --server");
     };
     let scope = SessionFeatures {
         dialects: spoken,
@@ -443,7 +447,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
             return Ok(INTERRUPTED);
         }
         if let Some(why) = &run.observation.unjudged {
-            print(&format!("run {number}: could not be judged: {why}\n"))?;
+            print(&format!("run {number} could not be judged: {why}\n"))?;
         }
         for failure in &run.failures {
             print(&format!("run {number}: {}\n       {}\n", failure.key, failure.description))?;
@@ -461,7 +465,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     let more = match elsewhere {
         0 => String::new(),
         // The contents of uninitialized memory differ between runs, so the crash location may differ too.
-        n => format!("; killed {} by the same signal at a different place", times(n)),
+        n => format!("; killed {} by the same signal at a different code location", times(n)),
     };
     print(&format!("{what}: {shown} of {runs}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))

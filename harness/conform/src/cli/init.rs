@@ -52,7 +52,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let Some(Command::Doctor(doctor)) =
         Cli::try_parse_from(words("doctor").into_iter().chain(lacks))?.command
     else {
-        anyhow::bail!("doctor rejects these arguments");
+        anyhow::bail!("cannot pass these arguments to doctor; see `pmi-conform doctor --help`");
     };
     let examined = examine(&doctor)?;
     let Some(mut profile) = examined.profile.clone().filter(|_| examined.examination.is_fit()) else {

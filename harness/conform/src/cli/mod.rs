@@ -190,7 +190,7 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
     print_result(compare.json, &comparison, |out| comparison.write_to(out, compare.verbose))?;
     if comparison.same == 0 && comparison.changed.is_empty() {
         anyhow::bail!(
-            "{} and {} have no scenario in common",
+            "{} and {} have no scenario in common; compare runs of the same scenarios",
             compare.before.display(),
             compare.after.display()
         );

@@ -60,8 +60,16 @@ pub(super) fn read_deviations(
     }
     match deviations.count_unexplained() {
         0 => {}
-        1 => writeln!(anstream::stderr(), "warning: {}: 1 reason is missing", path.display())?,
-        n => writeln!(anstream::stderr(), "warning: {}: {n} reasons are missing", path.display())?,
+        1 => writeln!(
+            anstream::stderr(),
+            "warning: {}: 1 entry has no reason; add its reason",
+            path.display()
+        )?,
+        n => writeln!(
+            anstream::stderr(),
+            "warning: {}: {n} entries have no reason; add their reasons",
+            path.display()
+        )?,
     }
     Ok(deviations)
 }

@@ -62,7 +62,9 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
         progress.get_or_insert_with(begin).step(name);
     };
     let Some(rows) = version_table(Prober { suite: &suite, iut: &iut, limits }, &mut step) else {
-        anstream::eprintln!("error: {label}: no valid offer or response was seen");
+        anstream::eprintln!(
+            "error: {label}: received no valid offer or response; run doctor without --versions to find the cause"
+        );
         return Ok(UNJUDGED);
     };
     print_result(args.json, &json!({ "of": label, "rows": rows }), |out| {

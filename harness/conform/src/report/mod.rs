@@ -122,7 +122,7 @@ pub(crate) enum SpecError {
     #[error("no file after `{0}=`: name a file, or leave out the `=` to write to standard output")]
     File(String),
     /// The report consists of several files, but no folder is given.
-    #[error("`python` writes a folder of programs: name it, as in python=DIR")]
+    #[error("`python` writes several programs: name a folder for them, as in python=DIR")]
     Folder,
 }
 

@@ -142,7 +142,7 @@ fn result(run: &Run, files: &UserFiles, cause: &CommonCause<'_>, id: &str) -> Va
         }
     };
     let scenario = text::clip(&text::clean(&first.scenario), MAX_PART_LENGTH);
-    let input = if cause.is_valid_input() { " Valid input reaches it." } else { "" };
+    let input = if cause.is_valid_input() { " Valid input is enough to cause this result." } else { "" };
     let is_flaky = tally::is_flaky(judged, cause.is_flaky(), strict);
     let flaky = if is_flaky { "Flaky: expected" } else { "Expected" };
     let mut message = format!("{flaky} {expected}, seen {seen}, in {scenario}{others}.{input}");

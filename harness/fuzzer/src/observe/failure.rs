@@ -285,7 +285,7 @@ impl Failure {
         distinct.dedup();
         Self {
             key: FailureKey::Leak(distinct),
-            description: format!("processes are left behind after {starter} has ended: {}", names.join(", ")),
+            description: format!("processes still running after {starter} has ended: {}", names.join(", ")),
             requirement: None,
             seq: None,
             backtrace: None,

@@ -115,7 +115,7 @@ fn unknown_value<'h>(
     let from = other.map(|other| format!(", and not the value of {}", all[other].request));
     let reason = match &before[..] {
         [] => format!("nothing, since no process has put {}", quote_bytes(key)),
-        _ => format!("the value of {} that was put, or nothing", quote_bytes(key)),
+        _ => format!("the value that was put for {}, or nothing", quote_bytes(key)),
     };
     let operations = sorted(before.into_iter().chain(other).chain([at]).collect());
     let reason = reason + &from.unwrap_or_default();

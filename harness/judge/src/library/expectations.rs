@@ -125,7 +125,10 @@ impl LibraryJudge {
         let name = function.name;
         match (&process.returned, process.end()) {
             (Some(returned), _) => {
-                format!("{name} returned {} without the request", function.result_name(returned.result))
+                format!(
+                    "{name} returned {} without sending the request",
+                    function.result_name(returned.result)
+                )
             }
             (None, Some(end)) => format!("the process ended in {name}: {end}"),
             (None, None) => format!("{name} sends no request and waits"),

@@ -95,7 +95,10 @@ impl ConnectedProcess {
     /// 13 requires. The process manager then aborts the program. Returns [`Code::Fail`].
     pub fn broken(&mut self, why: &str) -> Code {
         if self.connection.take().is_some() {
-            eprintln!("{}: rank {}: the process manager broke the protocol: {why}", self.library, self.rank);
+            eprintln!(
+                "{}: rank {}: the process manager violated the protocol: {why}",
+                self.library, self.rank
+            );
         }
         Code::Fail
     }

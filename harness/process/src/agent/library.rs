@@ -203,9 +203,9 @@ enum ArgumentError {
     Nul(#[from] std::ffi::NulError),
     #[error("invalid pair: write key=value")]
     Pair,
-    #[error("invalid integers: write 1|2")]
+    #[error("invalid list of integers: separate them with |, as in 1|2")]
     Integers,
-    #[error("invalid int: expected a number")]
+    #[error("an int parameter requires a number")]
     Int,
     #[error("the argument {0:?} does not match the parameter {1:?}")]
     Unsuitable(CallArgument, Param),

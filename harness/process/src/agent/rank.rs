@@ -51,8 +51,10 @@ fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
         if let Some(route) = Route::of_environment() {
             return relay_to(&route, relay::group_of_path(&path), args);
         }
-        let what =
-            format!("started as {}, not through its path in the scratch folder of a run", path.display());
+        let what = format!(
+            "started as {}: start the agent with the path that replaces {{agent}} in the command",
+            path.display()
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     };
     let mut runner = Channel::to_runner(scratch)?;

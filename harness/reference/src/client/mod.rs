@@ -71,7 +71,7 @@ pub enum ClientMisuse {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
     /// Bytes that do not belong to a response to a pending request.
-    #[error("received bytes without a pending request")]
+    #[error("received bytes although no request is pending")]
     Unsolicited,
     /// The response to a different operation.
     #[error("received a response to {found} instead of a response to {expected}")]

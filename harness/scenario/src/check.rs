@@ -799,7 +799,7 @@ impl Checker<'_> {
                             head_line(&self.source, span),
                             "a step that reads cannot contain `<bytewise>` or `<partial>`",
                         )
-                        .help("these forms change how a message is written");
+                        .help("use these forms only in a step that sends a message");
                 }
                 for line in lines {
                     if ours { self.check_sent_line(line, span) } else { self.expected(role, line, span) }

@@ -253,7 +253,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         let of_rule: Vec<&Requirement> =
             suite.catalogue.iter().filter(|r| r.rules.iter().any(|rule| rule == id)).collect();
         if !of_rule.is_empty() {
-            let mut text = format!("{id}  (a rule: each dialect has a requirement for it)\n\n");
+            let mut text = format!("{id}  (a rule, stated by these requirements)\n\n");
             for r in of_rule {
                 writeln!(text, "  {}: {}", r.id, r.text)?;
             }

@@ -137,7 +137,7 @@ pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
 /// Removes the text after the value of a response if that text looks like additional tuples.
 pub(crate) fn strip_after_value(line: &[u8]) -> &[u8] {
     const VALUE: &[u8] = b" value=";
-    match line.windows(VALUE.len()).position(|part| part == VALUE) {
+    match memchr::memmem::find(line, VALUE) {
         Some(at) => &line[..at + VALUE.len() + strip_tuples(&line[at + VALUE.len()..]).len()],
         None => line,
     }

@@ -43,8 +43,7 @@ impl Editable for Vec<u8> {
                 self.iter_mut().filter(|b| **b == from).for_each(|b| *b = to);
             }
             ["replace", from, to] => {
-                let at = self.windows(from.len()).position(|window| window == from.as_bytes());
-                if let Some(at) = at {
+                if let Some(at) = memchr::memmem::find(self, from.as_bytes()) {
                     self.splice(at..at + from.len(), filled(to)).for_each(drop);
                 }
             }

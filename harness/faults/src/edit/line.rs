@@ -1,5 +1,6 @@
 //! Conditions on requests.
 
+use memchr::memmem;
 use pmi_wire::Operation;
 
 use super::step::{Editable, UnknownStep, VerbAndArguments, byte, number};
@@ -17,9 +18,9 @@ impl Editable for RequestText<'_> {
 impl RequestText<'_> {
     fn meets(&self, words: VerbAndArguments) -> Result<bool, UnknownStep> {
         let line = self.0;
-        let at = |part: &str| line.windows(part.len()).position(|window| window == part.as_bytes());
-        // A value may contain any text, so `head-has` searches only the part before the value.
-        let head = &line[..at(" value=").unwrap_or(line.len())];
+        let starts_command =
+            |name: &str| line.strip_prefix(b"cmd=").is_some_and(|rest| rest.starts_with(name.as_bytes()));
+        let at = |part: &str| memmem::find(line, part.as_bytes());
         Ok(match words {
             ["not", words @ ..] => !self.meets(words)?,
             ["is", text] => line == text.as_bytes(),
@@ -27,21 +28,22 @@ impl RequestText<'_> {
             ["ends", text] => line.ends_with(text.as_bytes()),
             ["has", text] => at(text).is_some(),
             ["longer", length] => line.len() > number::<usize>(length)?,
-            ["head-has", text] => head.windows(text.len()).any(|window| window == text.as_bytes()),
+            // A value may contain any text, so only the part before the value is searched.
+            ["head-has", text] => {
+                let head = &line[..at(" value=").unwrap_or(line.len())];
+                memmem::find(head, text.as_bytes()).is_some()
+            }
             ["before", first, second] => {
                 matches!((at(first), at(second)), (Some(first), Some(second)) if first < second)
             }
             ["cmd", name] => command(line) == name.as_bytes(),
-            ["cmd-starts", name] => {
-                line.strip_prefix(b"cmd=").is_some_and(|rest| rest.starts_with(name.as_bytes()))
-            }
+            ["cmd-starts", name] => starts_command(name),
             ["known"] => Operation::from_request_cmd(command(line)).is_some(),
             ["binary"] => line.iter().any(|b| *b == 0 || *b > 126),
             // A request with arguments, although its operation takes no arguments.
             ["lone-with-more"] => {
                 let lone = ["get_maxes", "get_my_kvsname", "get_appnum", "barrier_in", "get_universe_size"];
-                let is_lone = lone.iter().any(|name| line.starts_with(format!("cmd={name}").as_bytes()));
-                is_lone && line.contains(&byte(" ")?)
+                lone.into_iter().any(starts_command) && line.contains(&byte(" ")?)
             }
             // A line of text with the command of a request other than abort.
             ["incomplete"] => {

@@ -161,12 +161,15 @@ impl EffectState {
     ) {
         let rehearsed = self.rehearsed;
         let (mut original, mut changes) = (None, Vec::new());
+        // An edit that changes nothing leaves its copy for the next edit.
+        let mut unchanged: Option<T> = None;
         for (number, effect) in self.candidates() {
             let Some(edit) = pick(&effect.effect).filter(|_| effect.applies(circumstances)) else { continue };
             let circumstances = Circumstances { use_count: effect.use_count, ..*circumstances };
-            let mut edited = target.clone();
+            let mut edited = unchanged.take().unwrap_or_else(|| target.clone());
             edit.apply(&mut edited, &circumstances);
             if edited == *target {
+                unchanged = Some(edited);
                 continue;
             }
             changes.push((number, edit, circumstances));

@@ -46,7 +46,7 @@ fn line_request_rule(message: &Decoded<'_>, error: &DecodeError) -> &'static str
         _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE,
         // The value of a put extends to the end of the line, so an error there is an error in the value.
         (_, DecodeError::Line(MessageError::BadByte { at, .. }))
-            if line.starts_with(b"cmd=put ") && line[..*at].windows(7).any(|part| part == b" value=") =>
+            if line.starts_with(b"cmd=put ") && memchr::memmem::find(&line[..*at], b" value=").is_some() =>
         {
             ids::RFC13_ABNF_STRING
         }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use memchr::memmem;
 use pmi_scenario::ids;
 use pmi_wire::pmi2::is_key;
 use pmi_wire::protocol::Exchange;
@@ -17,10 +18,6 @@ use super::unspecified::Unspecified;
 use crate::connections::CompletedMessage;
 use crate::finding::PartyKind;
 use crate::observation::quote_bytes;
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
-}
 
 impl Monitor {
     /// Judges a write by a client: its length and the messages that it completes.
@@ -150,12 +147,12 @@ impl Monitor {
         if key.is_some_and(|key| !is_key(&key)) {
             self.irregular_sent(p);
         }
-        let needs = if contains(body, b";;") {
+        let needs = if memmem::find(body, b";;").is_some() {
             Some(ids::PMI2_DRAFT_SEMICOLONS)
         } else if body.iter().any(|b| !(b' '..=b'~').contains(b)) {
             Some(ids::PMI2_DRAFT_ANY_BYTE)
         } else {
-            contains(body, b"=;").then_some(EMPTY)
+            memmem::find(body, b"=;").map(|_| EMPTY)
         };
         self.request(p, message, needs);
     }

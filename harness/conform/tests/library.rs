@@ -542,7 +542,7 @@ fn judges_libraries_by_the_rules_for_programs() {
     let (verdict, cited) = of("library/replies/closed[get]", "dies-of-a-closed-connection");
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/replies/fails[get.refused]", "dies-of-a-closed-connection").0, Verdict::Crashed);
-    // Spawn is optional for a process manager, and therefore also for a library without a process manager.
+    // Spawn is optional for a process manager, so a library that is judged without one need not support spawn either.
     assert_eq!(of("library/spawn/calls[plain]", "lacks-spawn").0, Verdict::NotApplicable);
     // RFC 13 does not require an output argument for PMI_Init.
     assert_eq!(of("library/init/null", "init-null").0, Verdict::Note);

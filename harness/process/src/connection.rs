@@ -243,7 +243,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Takes the bytes that a previous process received on this connection and left in the kernel before it ended.
+    /// Discards the bytes that a previous process had already received on this connection, but left in the kernel before it ended.
     pub fn take_inherited(&mut self) {
         if self.ends.is_none()
             && let Some(left) = peek_offset(&self.fd)

@@ -210,7 +210,7 @@ impl Recording {
             _ => (None, &[][..]),
         };
         let rest = direction.map_or(bytes, |direction| greeted.take(direction, bytes));
-        // A process that sends its init in a separate message does not wait for the response to initack.
+        // A process that has sent its init in a separate message no longer waits for the response to initack.
         let sends_init = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
         let waits = !greeted.is_complete() && !sends_init;
         match direction {

@@ -331,7 +331,7 @@ impl Speller<'_> {
         let named = step.cites.take();
         step.cites = named.as_ref().and_then(|id| self.requirement(id));
         if let (Some(id), None) = (&named, &step.cites) {
-            let message = format!("{} has no requirement with the rule `{}`", self.dialect.title(), id.value);
+            let message = format!("{} has no requirement for the rule `{}`", self.dialect.title(), id.value);
             self.sink
                 .error(id.span, message)
                 .help("cite a rule that exists in every dialect of the scenario");

@@ -757,7 +757,7 @@ fn rules_become_requirements_of_the_dialect() {
 #[case::field_of_spawn("0  send    spawn nproc=2\n0  expect  ok\n", "in PMI-1, `spawn` has no field `nproc`")]
 #[case::rule(
     "0  send    barrier\n0  expect[rfc13.value.empty] ok\n",
-    "PMI-2 has no requirement with the rule `rfc13.value.empty`"
+    "PMI-2 has no requirement for the rule `rfc13.value.empty`"
 )]
 #[case::gap("0  send    spawn arg0=a arg2=b\n0  expect  ok\n", "`arg2` without `arg1`")]
 #[case::gap_in_pairs(

@@ -37,5 +37,5 @@ pub(crate) fn doctor_text(label: &str, of: &Examination, profile: Option<&str>, 
         out += "\nProfile for this implementation (save it as NAME.toml and use --server @NAME; pmi-conform init writes one):\n\n";
         profile.lines().for_each(|line| out += &format!("    {}\n", text::clean(line)));
     }
-    out + &format!("\nThis implementation can be tested: {}\n", text::clean(next))
+    out + &format!("\nThis implementation can be tested. To test it, run: {}\n", text::clean(next))
 }

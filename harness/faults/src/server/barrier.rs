@@ -23,7 +23,7 @@ impl Server {
         match effect {
             Some(effect) => self.affected_barrier(from, effect, is_full),
             None if is_full => self.release(from.group),
-            None => self.fail_barrier(from),
+            None => self.fail_lost_barriers(from),
         }
     }
 
@@ -110,7 +110,7 @@ impl Server {
             self.state().opened_barriers += 1;
             self.release(from.group);
         } else {
-            self.fail_barrier(from);
+            self.fail_lost_barriers(from);
         }
     }
 
@@ -121,13 +121,13 @@ impl Server {
         let mates = (0..).zip(places).filter(|(_, n)| *n == node).map(|(rank, _)| Proc { rank, ..from });
         let mates: Vec<Proc> = mates.collect();
         if mates.iter().all(|mate| self.server.process(*mate).is_in_barrier()) {
-            mates.into_iter().for_each(|mate| self.server.leave_barrier(mate, Ok(())));
+            mates.into_iter().for_each(|mate| self.server.answer_in_barrier(mate, Ok(())));
             self.server.count_entered(from.group);
         }
     }
 
-    /// Releases the barrier with a failure if a process has left; see [`pmi_reference::Server::fail_barrier`].
-    pub(super) fn fail_barrier(&mut self, by: Proc) {
+    /// Releases the barrier with a failure if a process has left; see [`pmi_reference::Server::fail_lost_barriers`].
+    pub(super) fn fail_lost_barriers(&mut self, by: Proc) {
         if self.server.is_barrier_lost(by.group) {
             if self.barrier_effect(by) == Some(BarrierEffect::LeaverCounts) {
                 self.server.fail_group_barriers(by.group);
@@ -135,7 +135,7 @@ impl Server {
             }
             self.forget_round(by.group);
         }
-        self.server.fail_barrier(by.group);
+        self.server.fail_lost_barriers(by.group);
     }
 
     pub(super) fn release(&mut self, group: GroupId) {

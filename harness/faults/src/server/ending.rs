@@ -14,7 +14,7 @@ impl Server {
         if !self.affected_finalize(from, header) {
             self.server.leave(from);
             self.server.reply(from, header.clone(), OperationResult::done());
-            self.fail_barrier(from);
+            self.fail_lost_barriers(from);
         }
     }
 
@@ -30,7 +30,7 @@ impl Server {
                 }
             }
             Err(error) => self.protocol_error(from, &error, b""),
-            Ok(()) => self.fail_barrier(from),
+            Ok(()) => self.fail_lost_barriers(from),
         }
     }
 

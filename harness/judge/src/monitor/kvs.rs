@@ -266,7 +266,7 @@ impl Monitor {
     }
 
     /// Judges the response to a get of a key in the keyval space of the process. `barriers_left` is the number of barriers that the process
-    /// had left when it sent the request.
+    /// had completed when it sent the request.
     pub(super) fn get_answered(
         &mut self,
         p: Proc,

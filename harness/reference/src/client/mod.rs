@@ -2,7 +2,7 @@
 //!
 //! Each operation has a method, which returns the bytes to send. Pass received bytes to [`Client::receive`], which returns the response.
 //! The client rejects requests that its standard does not allow ([`ClientMisuse`]), and detects servers that do not comply
-//! ([`ServerError`]). After such an error, the connection can no longer be used.
+//! ([`ServerError`]). After a `ServerError`, the connection can no longer be used.
 
 use std::collections::HashSet;
 
@@ -53,7 +53,7 @@ pub enum ClientMisuse {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A put of a key that this client has already put.
+    /// A PMI-1 put of a key that this client has already put, even if the server refused the first put.
     #[error("the key has already been put")]
     KeyPutBefore,
     /// A barrier with the tag of an open barrier.
@@ -200,7 +200,7 @@ pub struct Client {
     open: Vec<u64>,
     maxes: Option<KvsLimits>,
     kvsname: Option<Vec<u8>>,
-    /// The keys that the client has put.
+    /// The keys of all put requests of the client (PMI-1).
     keys: HashSet<Vec<u8>>,
     /// True if the client accepts the breaches that [`Client::lenient`] lists.
     lenient: bool,

@@ -1,7 +1,7 @@
 //! The barrier of a process group, in every dialect.
 //!
 //! After a rank has left, that is, has finalized or has closed its connection before a successful init, the barrier fails: at once for the
-//! processes in it, and for other processes when they enter it ([`Server::fail_barrier`]). If a connection ends between init and finalize,
+//! processes in it, and for other processes when they enter it ([`Server::fail_lost_barriers`]). If a connection ends between init and finalize,
 //! or within a message before init, the process group is aborted ([`Server::closed`]). Processes in the barrier then receive no response.
 
 use pmi_wire::Proc;
@@ -21,7 +21,7 @@ impl Server {
         if self.join_barrier(from, header) {
             self.release_barrier(from.group, Ok(()));
         } else {
-            self.fail_barrier(from.group);
+            self.fail_lost_barriers(from.group);
         }
     }
 
@@ -34,12 +34,12 @@ impl Server {
         group.entered_count == group.procs.len() as u32
     }
 
-    /// Releases the barrier with a failure if processes in the barrier are waiting for a process that has left.
+    /// Releases each barrier, including group barriers, with a failure if processes in it are waiting for a process that has left.
     ///
     /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not define these errors. A process that has finalized,
     /// or that has ended without PMI, will never enter. Without this rule, the other processes would wait forever. (A process that ends
     /// between init and finalize aborts its process group instead: see [`Server::closed`].)
-    pub fn fail_barrier(&mut self, group: GroupId) {
+    pub fn fail_lost_barriers(&mut self, group: GroupId) {
         self.fail_group_barriers(group);
         // Another thread of a process may be waiting in the next barrier.
         while self.is_barrier_lost(group) {
@@ -56,7 +56,7 @@ impl Server {
     /// Answers all processes that are waiting in the barrier. If several threads of a process are waiting, only one request is answered.
     pub fn release_barrier(&mut self, id: GroupId, done: Result<(), &'static str>) {
         for rank in 0..self.size(id) {
-            self.leave_barrier(Proc { group: id, rank }, done);
+            self.answer_in_barrier(Proc { group: id, rank }, done);
         }
         self.count_entered(id);
     }
@@ -68,7 +68,7 @@ impl Server {
     }
 
     /// Answers a process, if it is waiting in the barrier. In PMI-1.2, this barrier has the tag 0.
-    pub fn leave_barrier(&mut self, to: Proc, done: Result<(), &'static str>) {
+    pub fn answer_in_barrier(&mut self, to: Proc, done: Result<(), &'static str>) {
         let Some(header) = self.take_held(to, &AwaitedEvent::Barrier) else { return };
         let answer = OperationResult::from(done);
         let has_tag = self.process(to).version.has_group_barriers();

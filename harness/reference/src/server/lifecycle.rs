@@ -83,7 +83,7 @@ impl Server {
         }
         match self.close(from) {
             Err(error) => self.protocol_error(from, &error, b""),
-            Ok(()) => self.fail_barrier(from.group),
+            Ok(()) => self.fail_lost_barriers(from.group),
         }
     }
 
@@ -123,11 +123,11 @@ impl Server {
     }
 
     /// Handles finalize (RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`"). The server responds immediately and does not wait for other
-    /// processes. A barrier that needs this process fails: see [`Server::fail_barrier`].
+    /// processes. A barrier that needs this process fails: see [`Server::fail_lost_barriers`].
     pub(super) fn finalize(&mut self, from: Proc, header: ResponseHeader) {
         self.leave(from);
         self.reply(from, header, OperationResult::done());
-        self.fail_barrier(from.group);
+        self.fail_lost_barriers(from.group);
     }
 
     /// Records that a process has finalized.

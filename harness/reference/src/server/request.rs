@@ -204,7 +204,7 @@ impl Server {
     ///
     /// * RFC 13, "Version Negotiation": init comes first. Draft, "`PMI_Init`": fullinit comes next.
     /// * RFC 13, "Wire Protocol": requests and responses alternate. PMI-1.2 has an exception: a process in a group barrier may make any
-    ///   request except finalize. In the barrier of the whole group, spawn is not allowed either. Draft, "Thread Safety": requests with
+    ///   request except finalize. In a barrier without a group, spawn is not allowed either. Draft, "Thread Safety": requests with
     ///   different `thrid` are independent.
     fn check_order(
         &self,

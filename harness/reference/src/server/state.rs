@@ -16,7 +16,7 @@ use crate::response::{OperationResult, ResponseHeader, ResponseParts};
 pub enum ProcessPhase {
     /// The process has not initialized yet.
     New,
-    /// The process has initialized.
+    /// The server has accepted the init of the process. In PMI-2, the fullinit may still be missing.
     Joined,
     /// The process has finalized.
     Finalized,
@@ -59,7 +59,7 @@ pub struct ServerProcess {
     pub is_identified: bool,
     /// The collector of an incomplete spawn request; `None` if no spawn request has begun.
     pub spawn: Option<Box<SpawnCollector>>,
-    /// True if the server has answered the fullinit of the process (PMI-2).
+    /// True if the server has accepted the fullinit of the process (PMI-2).
     pub has_fullinit: bool,
     /// The requests of the process that have not been answered yet, except for group barriers.
     pub held: Vec<HeldRequest>,

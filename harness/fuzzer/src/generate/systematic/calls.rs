@@ -138,7 +138,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
                 let count = call.request.map_or(0, |r| r.answer(libraries.dialect).series(series).len());
                 (0..count.min(MAX_FIRST_CHANGES)).map(move |at| LibrarySession::Begin(which, series, at))
             };
-            // Several numbers may select the same first request, which needs only one session.
+            // Several values of `which` may select the same request. Only the first of them is used.
             let mut firsts = BTreeMap::new();
             for which in 0..3 {
                 let request = begin(libraries, which).request.map(|request| request.op.to_string());

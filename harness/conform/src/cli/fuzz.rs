@@ -130,7 +130,7 @@ fn campaign(
         ),
         Some(state) if args.seed.is_some_and(|seed| seed != state.seed) => {
             anyhow::bail!(
-                "--seed: the campaign in {} has seed {}; omit --seed to resume it",
+                "--seed: the campaign in {} has seed {}; omit this option to resume it",
                 args.out.display(),
                 state.seed
             )

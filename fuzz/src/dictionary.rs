@@ -82,7 +82,7 @@ fn tuples(line: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// Returns the key and a value of each field. The keys of numbered fields end in the first number.
+/// Returns the key and a value of each field. The keys of numbered fields end with the first number, 0.
 fn fields(fields: &'static [Field]) -> Vec<(String, Vec<u8>)> {
     let value = |field: &Field| match field.rule {
         Rule::Word if field.name == "kvsname" => b"kvs-0".to_vec(),
@@ -149,7 +149,7 @@ fn spawn() -> Vec<Vec<u8>> {
 fn mapping() -> Vec<Vec<u8>> {
     let text = ProcessMapping::compress(&[0, 0, 1, 1, 2]).to_string();
     let mut words: Vec<Vec<u8>> = text.split_inclusive(',').map(|part| part.as_bytes().to_vec()).collect();
-    // Add words of MPICH's form, which `to_string` never writes, and numbers at the limits.
+    // Add tokens of MPICH's form of mappings, which `to_string` never writes, and numbers at the limits.
     words.extend(
         ["[", "]x2", " ", "4294967295", "4294967296", "18446744073709551615"].map(|w| w.as_bytes().to_vec()),
     );

@@ -14,8 +14,8 @@ const HEADER: usize = 6;
 const READINGS: [SemicolonReading; 2] = [SemicolonReading::Doubled, SemicolonReading::Plain];
 
 /// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation. The framer must not buffer more than
-/// the longest body. Printing and parsing a parsed body must yield the same message. Both directions of a connection must be independent of
-/// the fragmentation.
+/// the longest body. Printing and parsing a parsed body must yield the same message. The messages of a connection must not depend on the
+/// fragmentation of either direction.
 pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let of_connection = limit & 0x80 != 0;

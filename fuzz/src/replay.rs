@@ -73,7 +73,7 @@ fn stored_dictionaries_are_up_to_date() {
     }
 }
 
-/// Runs each target on inputs from a small random generator, in addition to the stored seeds.
+/// Runs each target on inputs from a small random generator.
 #[test]
 fn fuzz_targets_accept_short_random_inputs() {
     let mut state = 1u64;

@@ -29,7 +29,7 @@ const SCRIPT: [(&str, &str); 8] = [
 
 /// A session of two groups in one dialect.
 pub(crate) struct DialectSession {
-    /// The framing after the offer.
+    /// The framing after the init line.
     pub(crate) framing: Framing,
     /// The messages of a process that follows the protocol, and the responses to them. No response depends on the other group.
     pub(crate) script: &'static [(&'static str, &'static str)],

@@ -160,7 +160,7 @@ impl Session {
                 self.request(p, rows[1 + usize::from(what) % (rows.len() - 1)], detail, how);
             }
         }
-        // The server has processed its input, so it will not answer the remaining requests.
+        // The server has processed its input, so until the next input it can answer only a pending spawn request.
         let silent = self.waiting.iter().filter(|(_, all)| !all.is_empty() && !all.contains(&"spawn"));
         for proc in silent.map(|(p, _)| self.observed(*p)).collect::<Vec<_>>() {
             self.observe(EventKind::NoResponse { proc, proof: SilenceProof::Idle });
@@ -175,7 +175,7 @@ impl Session {
         protocol::by_operation(self.framing(), operation).expect("an operation of every dialect")
     }
 
-    /// Sends the init of a process and, in lines, the requests that usually follow.
+    /// Sends the init of a process. Also sends fullinit in PMI-2 or, if `is_usual` is true, the requests that usually follow in PMI-1.
     fn join(&mut self, p: Proc, is_usual: bool) {
         let (version, subversion) = (self.version.version, self.version.subversion);
         let offer = format!("cmd=init pmi_version={version} pmi_subversion={subversion}\n");

@@ -60,7 +60,7 @@ impl Pair {
     }
 }
 
-/// Every rank gets every key, so the number of gets is the square of the number of ranks.
+/// Makes every rank get every key, so the number of gets is the square of the number of ranks.
 #[divan::bench(args = [256, 1024], sample_count = 10)]
 fn get_all(bencher: Bencher, ranks: u32) {
     bencher
@@ -68,7 +68,7 @@ fn get_all(bencher: Bencher, ranks: u32) {
         .bench(|| Pair::new(ranks).exchange(ranks));
 }
 
-/// Every rank makes ten gets. Neither the time nor the memory (the column "max alloc") may grow faster than the number of ranks.
+/// Makes every rank get ten keys. Neither the time nor the memory (the column "max alloc") may grow faster than the number of ranks.
 #[divan::bench(args = [100, 1_000, 10_000, 100_000], sample_count = 10)]
 fn get_few(bencher: Bencher, ranks: u32) {
     bencher.counter(ItemsCount::new(ranks)).bench(|| Pair::new(ranks).exchange(10));

@@ -31,7 +31,7 @@ fn serve(ranks: u32, args: &[&str]) {
     assert!(status.unwrap().success());
 }
 
-/// Every rank puts a key, enters the barrier, and gets every key.
+/// Makes every rank put a key, enter the barrier, and get every key.
 #[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]
 fn get_all(bencher: Bencher, ranks: u32) {
     bencher
@@ -39,7 +39,7 @@ fn get_all(bencher: Bencher, ranks: u32) {
         .bench(|| serve(ranks, &["exchange"]));
 }
 
-/// Every rank puts a key, enters the barrier, and gets one key. Process start-up and exit take most of the time.
+/// Makes every rank put a key, enter the barrier, and get one key. Process start-up and exit take most of the time.
 #[divan::bench(args = [64, 256, 1024], sample_count = 5, sample_size = 1)]
 fn get_one(bencher: Bencher, ranks: u32) {
     bencher.counter(ItemsCount::new(ranks)).bench(|| serve(ranks, &["neighbours", "1"]));

@@ -812,7 +812,7 @@ fn strict_level_determines_the_exit_code() {
         }
     }
     assert_eq!(here(&["--strict=most"]).status, 2);
-    // A red finding can be added to a draft.
+    // A draft of deviations includes a finding that is red only because of the strict level.
     let draft = ["--server", "@strict", "-q", "-f", "=abort/alone", "--draft-deviations", "draft.toml"];
     conform(folder.path(), &draft);
     let draft = fs::read_to_string(folder.path().join("draft.toml")).unwrap();

@@ -121,7 +121,7 @@ fn program_variation_is_only_noted(#[case] variation: &str, #[case] scenario: &s
     assert_eq!((&**verdict, &all[..]), ("note", &[cited.to_owned()][..]));
 }
 
-/// A program that exits successfully without finalize is judged by all other scenarios as usual.
+/// A program that exits successfully without finalize is judged as usual by all scenarios other than the plain ones.
 #[test]
 fn only_plain_scenarios_report_missing_finalize() {
     const FLAW: &str = "rfc13.abnf.c-finalize";

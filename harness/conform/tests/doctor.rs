@@ -1,4 +1,4 @@
-//! `doctor` reports what works, what is missing, and what prevents judging; `init` begins with the same checks.
+//! Tests that `doctor` reports what works, what is missing and what prevents judging, and that `init` begins with the same checks.
 
 mod common;
 

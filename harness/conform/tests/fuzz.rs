@@ -274,7 +274,7 @@ fn finds_memory_leak_of_a_server() {
             folder.path(),
             &["--server", &server, "--replay", "pmi-conform-fuzz/memory--faulty-manager"],
         );
-        // On a busy machine, all measurements may be made before the server has allocated the memory.
+        // On a busy machine, some replays miss the leak, because the memory is measured before the server has allocated it.
         assert_eq!(!text.ends_with("memory--faulty-manager: 0 of 5\n"), shows, "{text}");
         assert_eq!(status, i32::from(shows), "{text}");
     }
@@ -706,7 +706,7 @@ fn rejects_targets_that_cannot_be_tested(#[case] args: &[&str], #[case] expected
     assert_eq!((status, text.contains(expected)), (2, true), "{text}");
 }
 
-/// Runs a campaign against the small manager. Returns the exit status, the output and the report.
+/// Runs a campaign against a build of the small process manager. Returns the exit status, the output and the report.
 fn small_manager(manager: &str) -> (i32, String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("{manager} -n {{ranks}} {{agent}}");

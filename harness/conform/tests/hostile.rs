@@ -1,5 +1,5 @@
-//! Implementations that crash, hang, flood, fork or leave processes behind affect only one scenario, not the whole run. None of their
-//! processes survives.
+//! Tests that implementations that crash, hang, flood, fork or leave processes behind affect only one scenario, not the whole run, and that
+//! none of their processes survives.
 
 use std::collections::BTreeMap;
 use std::fs;

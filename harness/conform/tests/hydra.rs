@@ -64,7 +64,7 @@ fn interrupt_leaves_no_processes_running() {
         .spawn()
         .unwrap();
     let start = Instant::now();
-    // Wait for three processes whose command lines contain the file's name: the judge, its helper, and the script itself.
+    // Wait for three processes whose command lines contain the file's name: pmi-conform, `hydra-upstream`, and the script itself.
     while running(file.to_str().unwrap()) < 3 {
         assert!(start.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(5));
@@ -183,7 +183,7 @@ fn campaign_as_upstream_finds_proxy_crash(#[values("mpich-4.3.2", "mpich-5.0.2")
     let scratch = TempDir::new().unwrap();
     let proxy = peer(name);
     let proxy = proxy.to_str().unwrap();
-    // Other known findings are not examined here.
+    // The campaign avoids mutations that lead to other known findings.
     let avoid = [
         "token",
         "separator",

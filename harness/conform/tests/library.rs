@@ -385,7 +385,7 @@ fn library_without_its_manager_is_not_judged() {
     assert!(results.iter().any(|r| fails(&r)));
 }
 
-/// The command that starts two ranks under our own server, without a connection to the server.
+/// The arguments that make our own server start the ranks without a connection to the server.
 const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 
 /// A library whose processes do not find their process manager breaks no rule, because each process is then a separate job.

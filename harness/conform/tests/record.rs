@@ -29,7 +29,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// A recording yields a scenario for the process manager and a scenario for the program. Each of them passes its own scenario.
+/// A recording yields a scenario for the process manager and a scenario for the program. Each party passes its own scenario.
 #[test]
 fn recorded_scenarios_pass_against_both_parties() {
     let folder = TempDir::new().unwrap();
@@ -296,8 +296,8 @@ fn report_renders_a_recorded_log() {
 
 #[test]
 fn tap_does_not_change_the_program_environment() {
-    // The script prints its number of open sockets, its signals, environment, directory and arguments, and copies stdin, which goes to rank
-    // 0.
+    // The script prints its number of open sockets, its blocked and ignored signals, its environment, directory and arguments, and then
+    // its standard input, which only rank 0 receives.
     let look = "ls -l /proc/self/fd | grep -c socket; grep Sig[BI] /proc/self/status; env | sort | grep -v ^_=; pwd; echo \
                 \"$0\" \"$@\"; cat";
     let folder = TempDir::new().unwrap();

@@ -135,7 +135,7 @@ fn rejects_and_reports_connections_without_a_token() {
 
 #[test]
 fn unreachable_runner_makes_spawn_not_applicable() {
-    // The environment is not passed on, so the agent does not find the runner.
+    // The launcher does not pass on the variable that contains the runner's address.
     let folder = TempDir::new().unwrap();
     let server = format!("env -u CONFORM_RELAY {}", serve(""));
     let (found, ran) = play(

@@ -76,7 +76,7 @@ struct ExternalEntry {
     does: String,
     #[serde(default)]
     dialects: Dialects,
-    /// The names that select the implementation's behaviour in the control run. They do not include the fault, so the scenario must pass.
+    /// The names that select the implementation's behaviour in the control run. They do not include the fault, so the scenarios must pass.
     #[serde(default)]
     base: String,
     /// Scenarios that find the fault, each with the requirement that its finding cites.

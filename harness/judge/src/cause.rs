@@ -89,8 +89,8 @@ pub struct CommonCause<'a> {
     pub severity: Severity,
     /// The reason for the deviation that covers the findings, if any.
     pub deviation: Option<&'a str>,
-    /// The findings, one for each scenario. The first finding represents the cause. If valid input leads to any of the findings, it leads
-    /// to the first one. The other findings are in the order of the results.
+    /// The findings, one for each scenario. The first finding represents the cause. If any of the findings results from valid input only,
+    /// the first one does. The other findings are in the order of the results.
     pub findings: Vec<(&'a ScenarioResult, &'a JudgedFinding)>,
 }
 

@@ -342,17 +342,17 @@ fn applies_to(reason: &str, finding: &Finding) -> bool {
         || named.any(|name| finding.seen.contains(name))
 }
 
-/// Drafts a deviations file from the findings that would make the run red and that no deviation covers. The draft has an entry for each
-/// cause, with all scenarios of the cause. `precedents` are the deviations of related implementations, the closest first. If a precedent
-/// covers a finding, the draft reuses its reason. All other reasons are left to the user. An entry is marked `sometimes` if its finding was
-/// absent from an attempt, or if its precedent has this mark.
+/// Drafts a deviations file from the findings that would make the run red and that no deviation covers. Broken SHOULDs are always included.
+/// The draft has an entry for each cause, with all scenarios of the cause. `precedents` are the deviations of related implementations, the
+/// closest first. If a precedent covers a finding, the draft reuses its reason. All other reasons are left to the user. An entry is marked
+/// `sometimes` if its finding was absent from an attempt, or if its precedent has this mark.
 pub fn draft(
     implementation: &str,
     results: &[ScenarioResult],
     strict: Strictness,
     precedents: &[Deviations],
 ) -> String {
-    // The draft includes broken SHOULDs even if they do not make the run red.
+    // The draft includes violations of SHOULD requirements even if they do not make the run red.
     let strict = strict.max(Strictness::Should);
     let mut entries: Vec<(DraftKey<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
     for result in results {

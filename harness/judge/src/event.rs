@@ -102,7 +102,7 @@ pub enum AbandonReason {
     Misplaced(String),
 }
 
-/// Variables in which process managers pass the name of a process's node. Several nodes can share a host, so a host name is not enough.
+/// Environment variables that identify the node of a process. Several nodes can share a host, so a host name is not enough.
 pub const NODE_VARIABLES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
 
 /// The variable in which Hydra passes the number of the group's processes on the node.
@@ -275,10 +275,11 @@ pub enum EventKind {
         /// The line without its newline; long lines are cut.
         line: Bytes,
     },
-    /// The launcher failed to start the processes, but the same command was able to start a smaller number.
+    /// The launcher failed to start the processes, but the same command was able to start fewer processes or, without the words that the
+    /// scenario adds to the command, all processes.
     #[serde(rename = "starts_fewer")]
     StartsFewerRanks {
-        /// The smaller number of ranks.
+        /// The number of ranks that the launcher was able to start.
         ranks: u32,
     },
     /// A scenario that had failed while other jobs were running was played again.
@@ -305,7 +306,7 @@ pub enum EventKind {
     LibraryFile {
         /// Name of the file.
         name: String,
-        /// The soname of the library, which programs linked with it search for.
+        /// The soname of the library. Programs linked with the library search for this name.
         soname: Option<String>,
         /// The PMI functions that the library exports.
         functions: Vec<String>,
@@ -443,7 +444,7 @@ pub enum EventKind {
     },
     /// An action by which the runner terminates the job, and the result of the action.
     JobEnding(JobTermination),
-    /// Processes that were started by a rank of a program outlived that rank. They had left the rank's process group, so they survived when
+    /// Processes that a rank of a program had started outlived that rank. They had left the rank's process group, so they survived when
     /// that group was killed.
     #[serde(rename = "left_behind")]
     LeftoverProcesses {

@@ -65,7 +65,7 @@ pub enum ExpectationKind {
     Request(Option<String>),
     /// A program's process exits on its own, with a status that matches.
     Exits(ExitPattern),
-    /// A program's process ends, on its own or with its program.
+    /// A program's process ends, on its own or because its program ends.
     #[serde(rename = "ends_somehow")]
     Ends,
     /// A program's process exits on its own, with status 0 only if its output equals that of the plain run.

@@ -90,7 +90,7 @@ impl Finding {
             || is_status
     }
 
-    /// Returns the observed behaviour without the last output of the launcher, which may be unrelated.
+    /// Returns the observed behaviour without the launcher's exit and last output, which may be unrelated.
     pub(crate) fn observed(&self) -> &str {
         self.seen.split(LAUNCHER_END).next().unwrap_or_default()
     }

@@ -676,8 +676,8 @@ impl Judge {
             return;
         }
         if p.group != 0 {
-            // A process of the group received a wrong rank, which has been reported and explains why another process
-            // seems to be missing.
+            // If a process of the group received a wrong rank, this has been reported, and it explains why another process seems to be
+            // missing.
             if self.has_group_finding(p.group, &RANK_REQUIREMENTS) {
                 self.expectation_state = ExpectationState::Broken;
                 return;
@@ -885,7 +885,7 @@ impl Judge {
         self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)
     }
 
-    /// Returns the incomplete message of a connection, if a step waits for that connection and no more data will arrive.
+    /// Returns the incomplete message of a connection, if a step waits for data on that connection and no more data will arrive.
     fn incomplete_message(&self, p: Proc, expected: &ExpectationKind) -> Option<IncompleteMessage> {
         let (proof, waited) = self.silence?;
         let waits = matches!(

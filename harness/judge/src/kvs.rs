@@ -12,8 +12,8 @@ pub(crate) struct KvsPut {
     pub(crate) value: Vec<u8>,
     /// The rank that sent the put, or [`PREPUT`].
     pub(crate) rank: u32,
-    /// The number of barriers that the rank had entered before the put. If the put is acknowledged, every process that has left more than
-    /// `entered` barriers must see the value.
+    /// The number of barriers that the rank had entered before the put. If the put is acknowledged, every process that has completed more
+    /// than `entered` barriers must see the value.
     entered: u64,
     /// The number of puts that had been acknowledged when this put was acknowledged; `None` if this put has not been acknowledged.
     acknowledged: Option<u64>,
@@ -107,7 +107,7 @@ impl Kvs {
         self.puts(key).iter().position(is_it)
     }
 
-    /// Returns a put of the key that a process must see after the process has left `left` barriers.
+    /// Returns a put of the key that a process must see. `left` is the number of barriers that the process has completed.
     pub(crate) fn find_due(&self, key: &[u8], left: u64) -> Option<&KvsPut> {
         let is_due = |put: &&KvsPut| put.acknowledged.is_some() && (put.rank == PREPUT || put.entered < left);
         self.puts(key).iter().find(is_due)

@@ -62,7 +62,7 @@ struct GetExchange {
     found: bool,
     /// The number of the event with the response.
     seq: u64,
-    /// The number of barriers that the process had left when it sent the get.
+    /// The number of barriers that the process had completed when it sent the get.
     barriers_left: usize,
 }
 
@@ -649,7 +649,7 @@ impl ProgramState {
             for (expected, seen) in early.iter().map(no_barrier) {
                 find(visible, 0, Some(Severity::Note), expected, seen);
             }
-            // The process never reached the described situation.
+            // If the process never reached the described situation, its expectations do not apply.
             if process.situations > 0 && process.situations_reached == 0 {
                 continue;
             }

@@ -88,7 +88,7 @@ pub fn scenario_result(
                 }
                 Some(end)
             });
-        // A scenario that accepts the close does not accept an exception.
+        // Even if the scenario accepts a closed connection, an exception in the server counts as a crash.
         let closes = evidence::closes_before_response(&outcome.events);
         let mut ends =
             explained.into_iter().chain(closes.filter_map(|seq| own_end(&outcome.events, seq, false)));
@@ -132,7 +132,7 @@ pub fn scenario_result(
         outcome.hung = false;
     }
     let worst = findings.iter().map(|f| f.severity).max();
-    // If the silence breaks a requirement of a standard, the verdict is a failure rather than a hang.
+    // If the implementation also breaks a requirement of a standard, the verdict is a failure rather than a hang.
     let is_broken = findings.iter().any(|f| f.severity == Severity::Fail && f.level.is_some());
     let found = match worst {
         Some(Severity::Fail) if outcome.hung && !is_broken => Verdict::Hung,
@@ -241,8 +241,8 @@ fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     }
 }
 
-/// Returns the finding about a launcher that fails although the same command can start the processes in a different environment, or can
-/// start fewer processes.
+/// Returns the finding about a launcher that fails although the same command can start fewer processes or, without the words that the
+/// scenario adds, all processes.
 fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     let Some(UnjudgedReason::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
     let (seq, fewer) = outcome.events.iter().find_map(|event| match event.kind {
@@ -359,7 +359,7 @@ pub fn launcher_error(events: &[Event]) -> Option<String> {
     lines(true).find(is_error).or_else(|| lines(true).next()).or_else(|| lines(false).next())
 }
 
-/// Describes a crash in a form that distinguishes it from other crashes: the process, the signal, and the assertion that failed.
+/// Describes a crash in a form that distinguishes it from other crashes: the process, the signal and the failed assertion, if any.
 pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     if SignalCause::of(signal) == SignalCause::BrokenPipe {
         // The text does not name the connection, because a launcher also writes to its proxies.

@@ -267,7 +267,7 @@ impl SessionJudge {
     fn adjusted(&self, f: &Finding) -> Finding {
         let mut finding = f.clone();
         let leaves = f.party == PartyKind::Client && CLIENT_FINALIZES.contains(&&*f.requirement);
-        // The process has sent no request since its last response.
+        // A process gives up if it sends no request after its last response.
         let gives_up = |p: &&SessionProcess| p.last_response_at > p.last_request_at;
         let Some((p, process)) =
             f.proc.filter(|_| leaves).and_then(|p| Some((p, self.processes.get(p).filter(gives_up)?)))

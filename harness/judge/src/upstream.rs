@@ -87,8 +87,8 @@ pub(crate) struct UpstreamMonitor {
     nodes: u32,
     /// The size of each process group, by group number.
     sizes: BTreeMap<u32, u32>,
-    /// True if a proxy has confused processes. The origin of the proxy's requests is then unknown. [`Monitor`](crate::Monitor) reports the
-    /// confusion.
+    /// True if a proxy has mistaken one process for another. The origin of the proxy's requests is then unknown.
+    /// [`Monitor`](crate::Monitor) reports the mistake.
     has_confused_processes: bool,
     clients: BTreeMap<Proc, UpstreamClient>,
     proxies: BTreeMap<(u32, u32), ProxyState>,

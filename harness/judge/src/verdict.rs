@@ -28,7 +28,7 @@ pub enum Verdict {
     /// No findings.
     #[default]
     Pass,
-    /// Only findings about minor requirements: MAY, de facto, or contradictions of the RFC.
+    /// Only minor findings, for example about a MAY, a de facto requirement, or a statement that another part of RFC 13 contradicts.
     Note,
     /// A SHOULD is broken.
     Warn,
@@ -40,7 +40,7 @@ pub enum Verdict {
     Hung,
     /// The scenario failed, but passed when it was played again.
     Flaky,
-    /// The implementation lacks an optional operation that the scenario needs.
+    /// The scenario does not apply, for example because the implementation lacks an optional operation that the scenario needs.
     NotApplicable,
     /// The implementation could not be judged. The run fails.
     Unjudged,
@@ -81,7 +81,7 @@ impl Verdict {
     }
 }
 
-/// The requirement levels that make a run red if broken. Each level includes the previous one.
+/// The levels of requirements whose violation makes a run red. Each value includes the levels of the previous value.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -98,7 +98,7 @@ pub enum Strictness {
 }
 
 impl Strictness {
-    /// All levels, with their names on the command line.
+    /// All values, with their names on the command line.
     pub const NAMES: [(&'static str, Self); 3] =
         [("must", Self::Must), ("should", Self::Should), ("de-facto", Self::DeFacto)];
 
@@ -128,14 +128,14 @@ impl Strictness {
 pub struct JudgedFinding {
     /// The finding.
     pub finding: Finding,
-    /// The requirement's level; `None` for crashes and hangs, which have no requirement in the catalogue.
+    /// The requirement's level; `None` for a built-in requirement, which is not in the catalogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<Level>,
     /// The severity of the finding.
     pub severity: Severity,
     /// The requirement in one sentence.
     pub text: String,
-    /// The help text: the interpretation of the requirement.
+    /// The help text, for example our interpretation of the requirement.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub help: String,
     /// True if only valid input led to the finding. Computed for the first failures of a scenario.
@@ -162,7 +162,7 @@ pub struct ScenarioResult {
     pub deviates_as_recorded: bool,
     /// The findings, sorted by severity, then by kind (a crash first), then by the order of the events.
     pub findings: Vec<JudgedFinding>,
-    /// Consequences of the first finding, if the first finding is a crash or a violation with consequences.
+    /// Findings that other findings explain, for example the consequences of a crash.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<JudgedFinding>,
     /// The reason why the scenario does not apply or could not be judged.
@@ -346,7 +346,7 @@ pub struct RunEnd {
     pub time_us: u64,
 }
 
-/// An entry of a deviations file that is outdated.
+/// An outdated entry of a deviations file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StaleDeviation {
     /// The deviations file.

@@ -211,7 +211,7 @@ api! {
         })
     }
 
-    /// Does nothing, because every put is sent immediately.
+    /// Checks only the name, because every put is sent immediately.
     fn PMI_KVS_Commit(kvsname: *const c_char) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { own_space(session, kvsname, Code::InvalidArg) })
@@ -253,7 +253,7 @@ api! {
         unsafe { name(kvsname, length) }
     }
 
-    /// Waits for all processes of the group.
+    /// Waits until all processes of the group have entered the barrier.
     fn PMI_Barrier() {
         joined(|session| session.ask(Client::barrier, Code::Fail).map(drop))
     }

@@ -256,7 +256,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     let Some((pmi, runner)) = connections else { become_full(&place, arguments, environment) };
     let mut hello = Hello { runner, descriptor: Some(pmi), text: [0; 4096], length: 0 };
     hello.write(&place, arguments, environment);
-    // Closes this process's copy of the descriptor, so that the connection ends as soon as the runner closes its own copy. SAFETY: the
+    // Close this process's copy of the descriptor, so that the connection ends as soon as the runner closes its own copy. SAFETY: the
     // descriptor belongs to this process.
     unsafe { call(number::CLOSE, [pmi, 0, 0]) };
     obey(runner)
@@ -266,7 +266,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
 struct AgentPath {
     path: &'static [u8],
     folder: &'static [u8],
-    /// The parent of the agent's folder, which contains the runner's socket.
+    /// The parent of the agent's folder. This parent contains the runner's socket.
     scratch: &'static [u8],
     /// The digits of the process group's number.
     group: &'static [u8],

@@ -55,7 +55,7 @@ fn has_spare(before: ProcessorTime, now: ProcessorTime) -> bool {
     all > 0 && now.idle.saturating_sub(before.idle) * 100 >= all * IDLE_PERCENT
 }
 
-/// Permission for a launch to work, which is released on drop.
+/// A launch's permission to work. The permission is released on drop.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,

@@ -1,8 +1,8 @@
 //! The carrier forwards the messages between the processes of a session and their process manager, and reports them in chronological order.
 //!
-//! The taps pass the connections of all processes to the carrier, so all messages are in a single order. Each message is reported before it
-//! is forwarded, so causes are reported before their effects. A tap keeps copies of both ends of its connection for two reasons: the
-//! connection must not close before the tap exits, and the tap must be able to forward messages if the recorder exits.
+//! The taps pass the connections of all processes to the carrier, so it sees all messages in a single order. Each message is reported
+//! before it is forwarded, so causes are reported before their effects. A tap keeps copies of both ends of its connection for two reasons:
+//! the connection must not close before the tap exits, and the tap must be able to forward messages if the recorder exits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use super::rewrite::Rewriter;
 use super::tap;
 use super::tap::notice::{Notice, RecorderMessage, Start};
 
-/// A fact about a process of the session. `B` represents the bytes of a message: either the bytes or their number.
+/// A fact about a process of the session. `B` is either the bytes of a message or their number.
 #[derive(Debug)]
 pub(crate) struct ProcessFact<B = Vec<u8>> {
     /// Time since the session began.
@@ -108,11 +108,11 @@ pub(crate) enum CarrierSource {
     Listener,
     /// The channel of a tap.
     Tap(u64),
-    /// An end of the connection whose messages are forwarded for a tap.
+    /// One end of the connection that a tap has passed to the carrier.
     Carried(u64, PumpSide),
 }
 
-/// A tap, and the connection whose messages the carrier forwards for the tap.
+/// A tap, and the connection that it has passed to the carrier.
 struct TapConnection {
     control: Channel,
     /// The key of the tap's channel in the reactor; `None` after the tap has exited.
@@ -162,7 +162,7 @@ pub(crate) struct Carrier {
     has_unrecorded: bool,
 }
 
-/// Facts that have not been taken yet, and the data needed to report further facts.
+/// Facts that the caller has not taken yet, and the data needed to report further facts.
 struct PendingFacts {
     start: Instant,
     reported: Batch,
@@ -439,8 +439,8 @@ impl Carrier {
 }
 
 impl TapConnection {
-    /// Takes over the connection whose two descriptors were sent with the last message. Returns false if the descriptors did not arrive,
-    /// because the limit on descriptors was reached, or if the pump cannot be created.
+    /// Takes over the connection whose two descriptors were sent with the last message. Returns false if the descriptors did not arrive
+    /// (the limit on descriptors was reached), or if the pump could not be created.
     fn take_over(&mut self, id: u64, reactor: &mut Reactor<CarrierSource>) -> bool {
         let (Some(client), Some(server)) = (self.control.take_descriptor(), self.control.take_descriptor())
         else {

@@ -238,7 +238,8 @@ impl InteropMatrix {
         }
     }
 
-    /// Formats the matrix, the differences between exits, and the requirements that each program and process manager broke.
+    /// Formats the matrix, the programs whose exits differ between process managers, the reasons why combinations could not be judged, and
+    /// the broken requirements.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (i, manager) in self.managers.iter().enumerate() {

@@ -21,8 +21,8 @@ enum PeerIdentity {
 }
 
 /// Returns whether a connection to the tap's port comes from an unrelated process instead of the tap's program. A process belongs to the
-/// program if it is a descendant of this process, or if its environment contains the port. If the process is unknown, the first bytes
-/// decide: only the program sends its own initack.
+/// program if it is a descendant of the tap, or if its environment contains the port. If the process is unknown, the first bytes decide:
+/// only the program sends an initack with the tap's PMI_ID.
 pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         PeerIdentity::OwnProgram => false,

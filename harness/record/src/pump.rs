@@ -101,7 +101,7 @@ impl Pump {
         self.client.connection.leave_short_messages();
     }
 
-    /// Removes requests that were already in the socket at the last call; see [`NonBlockingStream::take_old_unread`].
+    /// Removes requests that were already in the socket at the previous call; see [`NonBlockingStream::take_old_unread`].
     pub(crate) fn take_old_unread(&mut self) {
         self.client.connection.take_old_unread();
     }
@@ -275,7 +275,7 @@ mod tests {
 
     type ReportReceiver = mpsc::Receiver<(PumpSide, Option<Vec<u8>>)>;
 
-    /// Returns the descriptors of the program and of the process manager, the receiver of the reports, and the thread of the pump.
+    /// Returns the sockets of the program and of the process manager, the receiver of the reports, and the thread of the pump.
     fn piped() -> (UnixStream, UnixStream, ReportReceiver, std::thread::JoinHandle<io::Result<PumpState>>) {
         let (program, client) = UnixStream::pair().unwrap();
         let (manager, server) = UnixStream::pair().unwrap();

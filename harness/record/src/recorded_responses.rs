@@ -28,8 +28,8 @@ struct RecordedRank {
     exchanges: Vec<RecordedExchange>,
 }
 
-/// Writes the scenario. Returns `None` if the session did not end successfully, or had no request whose response is repeated. `dialects`
-/// are the dialects of the session.
+/// Writes the scenario. Returns `None` if the session did not end successfully, if no response is repeated or, in PMI-1, if no process
+/// requested the limits. `dialects` are the dialects of the session.
 ///
 /// # Errors
 ///

@@ -35,7 +35,7 @@ pub struct Recording {
     processes: BTreeMap<Proc, bool>,
     /// The process group of each tap folder.
     groups: HashMap<String, u32>,
-    /// For each process with an incomplete spawn request, the folders of its taps.
+    /// For each process with an incomplete spawn request, the folders of the taps in the request.
     folders: HashMap<Proc, Vec<String>>,
     /// Processes whose initack has not been answered completely, by process id.
     identifying: HashMap<i32, IdentifyingProcess>,
@@ -63,7 +63,7 @@ impl IdentifyingProcess {
     /// Stores the bytes that belong to the initack or to its response. Returns the remaining bytes.
     fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
         let (text, lines) = match direction {
-            // A process that sends its init has received the response.
+            // A process that sends its init no longer waits for the response to its initack.
             Direction::ToServer if bytes.starts_with(b"cmd=init ") => return bytes,
             Direction::ToServer => (&mut self.initack, 1),
             Direction::FromServer => (&mut self.response, LINES),
@@ -115,7 +115,7 @@ impl Recording {
         }
     }
 
-    /// Records that the launcher has ended, and that the processes with the ids `left` have not.
+    /// Records that the launcher has ended, and that the processes whose ids are in `left` are still running.
     pub(crate) fn job_exited(
         &mut self,
         at: Duration,

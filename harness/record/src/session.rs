@@ -49,7 +49,7 @@ pub struct RecordedSession {
     pub time: Duration,
 }
 
-/// The mode of a session.
+/// The handling of a launcher's standard streams and time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionMode {
     /// The launcher inherits the recorder's standard streams, and has no time limit.
@@ -226,7 +226,7 @@ impl RunningSession {
                 interrupts += 1;
                 let at = self.start.elapsed();
                 self.report(SessionMessage::Interrupted(at));
-                // The terminal has already sent the signal to the launcher.
+                // In the foreground, the terminal has already sent SIGINT to the launcher.
                 let has_it = signal == Signal::INT && mode == SessionMode::Transparent && is_foreground();
                 if !has_it {
                     // The third signal to this process kills the launcher.

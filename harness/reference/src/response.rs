@@ -47,7 +47,7 @@ impl ResponseHeader {
         self.exchange.map_or(&[], |exchange| exchange.results)
     }
 
-    /// Returns whether the response has a flag that distinguishes a miss from a success, as for lookups in PMI-2.
+    /// Returns whether the response has a flag that distinguishes a miss from a success, as for gets and lookups in PMI-2.
     fn has_flag(&self) -> bool {
         self.results().iter().any(|field| field.name == FOUND)
     }

@@ -26,7 +26,7 @@ use crate::versions::{ProbeResponse, command_of, exit_of, offered_version, reply
 pub enum StepState {
     /// The feature works.
     Works,
-    /// The feature is missing, or cannot be probed. Scenarios that need it do not apply.
+    /// The feature is missing, or is excluded by the command line or the profile. Scenarios that need it do not apply.
     #[serde(rename = "lacks")]
     Missing,
     /// The feature works with restrictions or findings, or could not be examined. Other features can still be judged.

@@ -62,7 +62,7 @@ impl Iut {
         }
     }
 
-    /// Returns the party that is under test: the server or the client.
+    /// Returns the party that is under test: the server, the client or the library.
     pub fn party(&self) -> PartyKind {
         match self {
             Self::Memory(_) | Self::Processes(..) => PartyKind::Server,

@@ -121,7 +121,7 @@ impl PartyResult {
 /// The results of playing the suite against all faults and variations.
 #[derive(Debug, Clone, Serialize)]
 pub struct KillMatrix {
-    /// Number of scenarios that were played against each server.
+    /// Number of scenarios that can be played in memory.
     pub scenarios: usize,
     /// The results of each fault, by dialect, in the order of the fault table.
     pub faults: Vec<FaultResult>,
@@ -139,8 +139,9 @@ pub struct KillMatrix {
 }
 
 impl KillMatrix {
-    /// Returns whether every fault is killed by a common rule in all its dialects, no variation has a finding, and every server requirement
-    /// that must be tested with a fault is cited by a killing scenario.
+    /// Returns whether the matrix has no gaps: every fault is killed in all its dialects, common rules are cited as `faults.toml` states,
+    /// no variation has a finding, and every server requirement that must be tested with a fault is cited by a finding about a fault that
+    /// breaks it.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
             && self.without_common_rule.is_empty()
@@ -208,7 +209,7 @@ fn found(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option
     Some(KillResult { scenario: scenario.name.clone(), requirements, first_finding: first })
 }
 
-/// Returns the findings about a conforming server, which should have none. Findings that cite only advisory requirements are left out: these
+/// Returns the findings about a conforming server, which should have none. Findings that cite only advisory requirements are omitted: these
 /// requirements are not generally accepted, and conforming servers may break them.
 fn punishment(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option<KillResult> {
     let advisory = |id: &String| suite.catalogue.get(id).is_some_and(|r| r.advisory);
@@ -277,8 +278,8 @@ fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
 }
 
 /// Plays the suite against `faults` and `variations`, on `jobs` threads. Unless `all` is true, the run is shortened in two ways. A fault is
-/// played only until a common rule of its dialects kills it and each requirement that must be tested with a fault is cited. Several
-/// variations are combined in each server.
+/// played only until it is killed in all its dialects, findings cite a common rule (if the fault breaks one), and each requirement that
+/// must be tested with a fault is cited. Several variations are combined in each server.
 pub fn run(
     suite: &Suite,
     faults: &[&'static Fault],
@@ -446,7 +447,7 @@ impl VariationCase {
     }
 }
 
-/// Plays the suite against servers with variations, on `jobs` threads. Unless `all` is true, several variations are combined in each server:
+/// Plays the suite against servers with variations on `jobs` threads. Unless `all` is true, several variations are combined in each server:
 /// if a server causes a finding in a scenario, its variations are repeatedly split in half for this scenario, until a single variation
 /// causes each finding. The first result is that of the rehearsal, in which no variation has an effect.
 fn try_variations(

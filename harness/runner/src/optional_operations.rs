@@ -206,8 +206,8 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
     operations
 }
 
-/// Returns which of the operations spawn, names and PMI-1.2 a server supports in a dialect. Operations without a claim are probed.
-/// Campaigns use these operations.
+/// Returns which of the operations spawn, names and PMI-1.2 a server supports in a dialect. Operations without a claim are probed, but a
+/// bare proxy counts as lacking them. Campaigns use these operations.
 pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capability> {
     let Iut::Processes(implementation, _) = prober.iut else { return BTreeSet::new() };
     let offers = |need: &Capability| match implementation.claimed_capabilities.get(need) {
@@ -231,11 +231,11 @@ pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capa
 /// The result of a single request for an optional operation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ProbeResult {
-    /// The request was acknowledged. Only an acknowledgement shows that the operation is supported.
+    /// The server acknowledged the request, or the library under test sent the request or returned success.
     Acknowledged,
-    /// The request was refused or not answered. The text completes a sentence that begins with "it".
+    /// The request was refused or not answered, or the call of the library failed. The text completes a sentence that begins with "it".
     Lacking(String),
-    /// The implementation crashed, or never reached the request.
+    /// The probe was inconclusive: for example, the implementation crashed or never reached the request.
     Unknown,
 }
 

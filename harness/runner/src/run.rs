@@ -286,8 +286,8 @@ pub fn run(
         let enough = |red| options.max_fail.is_some_and(|max| red >= max);
         // Results are judged in the order of the suite, so that the verdicts do not depend on the number of concurrent launches.
         let mut unresponsive = [0; 2];
-        // Programs are exempt. A scenario that needs the plain run reports the failure of that run without a further launch, and the other
-        // scenarios show the reason.
+        // A run never gives up on a program. If the plain run fails, scenarios that need it report this without a further launch, and the
+        // other scenarios show the reason.
         let gives_up = options.give_up && !matches!(iut, Iut::Client(_));
         let gave_up =
             |unresponsive: [usize; 2], kind: usize| gives_up && unresponsive[kind] >= MAX_UNRESPONSIVE;

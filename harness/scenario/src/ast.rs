@@ -480,11 +480,11 @@ impl Role {
 /// The action that a step performs or expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepAction {
-    /// One or more messages in a single write, or one expected message per line.
+    /// In a sending step, one or more messages, which form a single write by default. In an expecting step, one message per line.
     Message {
         /// The write mode.
         mode: WriteMode,
-        /// One template per line. If `mode.partial` is true, the final newline is omitted.
+        /// One template per line. If `mode.partial` is true, the last byte of the last message is omitted.
         lines: Vec<Template>,
     },
     /// `<close>` or `<closes>`: the party closes the connection.

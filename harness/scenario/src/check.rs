@@ -467,8 +467,8 @@ impl Checker<'_> {
         if located.iter().map(|l| &l.piece).eq(&template.pieces) {
             return located;
         }
-        // The line names an operation, and the template is the message of that operation. The pieces have no positions
-        // in the file.
+        // Otherwise, the line names an operation, and the template is the message of that operation. Its pieces have no positions in the
+        // file.
         template.pieces.iter().map(|piece| Located { piece: piece.clone(), span: template.span }).collect()
     }
 

@@ -267,7 +267,7 @@ pub(super) fn words(content: &str) -> Vec<Span> {
     words
 }
 
-/// Returns the offset of the trailing comment of a head line or statement, which begins with `#` after a space.
+/// Returns the offset of the trailing comment of a head line or statement. Such a comment begins with `#` after a space.
 pub(super) fn comment_start(content: &str) -> Option<usize> {
     content.find(" #").map(|blank| blank + 1)
 }

@@ -38,11 +38,12 @@ impl std::fmt::Display for Level {
     }
 }
 
-/// The severity of a breach, which follows from the requirement's level.
+/// The severity of a breach, which usually follows from the requirement's level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Breach of a MAY, of a de facto requirement, or of a statement that another part of RFC 13 contradicts.
+    /// Breach of a MAY, of most de facto requirements, of a statement that another part of RFC 13 contradicts, or of a requirement in an
+    /// advisory set that the user has not selected.
     Note,
     /// Breach of a SHOULD.
     Warn,

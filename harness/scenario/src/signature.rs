@@ -335,8 +335,8 @@ mod tests {
                 f.error_requirement
             );
         }
-        // In the catalogue, the ids of these requirements end in `.errors`. The requirement on PMI_Finalize has no such suffix, because it
-        // also covers the effect.
+        // In the catalogue, the id of a requirement ends in `.errors` exactly if the requirement concerns only failed calls. The
+        // requirement on PMI_Finalize has no such suffix, because it also covers the effect.
         for requirement in suite.catalogue.iter() {
             assert_eq!(
                 is_about_failures(&requirement.id),

@@ -952,7 +952,7 @@ fn suite_requests_every_server_operation(#[case] dialect: Dialect) {
     let all = protocol::documented_exchanges(dialect.framing())
         .iter()
         .filter(|exchange| exchange.omission().is_none());
-    // No known server supports these operations.
+    // No known server supports the first two operations, and only Slurm supports the ring.
     let exceptions = ["job-connect", "job-disconnect", "ring"];
     let missing: Vec<_> =
         all.map(|e| e.request).filter(|request| !asks(request) && !exceptions.contains(request)).collect();

@@ -110,7 +110,7 @@ visitor! {
     VisitorMut, body_mut, statement_mut, action_mut, template_mut, (mut), iter_mut
 }
 
-/// Returns the steps of a body, including repeated ones, in the order of the file.
+/// Returns the steps of a body, including those in nested blocks, in the order of the file.
 pub fn steps(body: &[Statement]) -> impl Iterator<Item = &Step> {
     steps_with(body, |_| &[])
 }

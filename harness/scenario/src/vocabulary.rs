@@ -1,4 +1,4 @@
-//! The vocabulary of RFC 13 and PMI-2. The checker uses it for suggestions, and to distinguish typos from intended deviations.
+//! The vocabulary of RFC 13 and PMI-2. The checker uses it for suggestions, and to distinguish typos from intentionally invalid messages.
 
 use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{Framing, Operation};

@@ -9,7 +9,8 @@
 //! * `quit RANK STATUS`: after finalize, that rank closes its connection and exits with a status
 //! * `leave RANK`: after init, that rank closes its connection and continues to run
 //! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes and prints the answer
-//! * `flood N`: send N requests before reading any answer, then read all answers
+//! * `child`: print the value that the parent has put for the spawned process
+//! * `flood N`: send N requests before reading any answer, or fewer if the server stops reading, then read all answers
 
 use std::env;
 use std::error::Error;
@@ -150,7 +151,7 @@ fn run() -> Result<()> {
             let mut writer = this.socket.try_clone()?;
             writer.set_write_timeout(Some(Duration::from_millis(500)))?;
             let line = b"cmd=get_my_kvsname\n";
-            // Sends requests until the server stops reading.
+            // Send requests until the server stops reading.
             let sent = (0..n).take_while(|_| matches!(writer.write(line), Ok(n) if n == line.len())).count();
             println!("{}", if sent < n as usize { "held back" } else { "all taken" });
             let mut lines = 0;

@@ -5,7 +5,7 @@
 //! * `crash`: the manager crashes when a rank that has requested a missing key makes a get while another rank waits in a barrier
 //! * `swap`: a get returns a wrong value while another rank waits in a barrier
 //! * `hang`: the manager answers no requests after the 100th put
-//! * `leak`: each of the first five puts allocates ten megabytes
+//! * `leak`: each of the first five puts leaks ten megabytes
 //! * `crash-in-places`: a put crashes in one of two functions, depending on the length of its message; get_appnum and get_universe_size
 //!   crash in a third function
 //! * `none`

@@ -82,7 +82,8 @@ pub(super) fn lost() -> ! {
     fail("the connection has ended")
 }
 
-/// Acts like a program that is linked with a different implementation's library, which finds no process manager: each process runs alone.
+/// If one of the faults below is selected, acts like a program that is linked with a different implementation's library. That library finds
+/// no process manager, so each process runs alone.
 pub(super) fn goes_alone() {
     let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
     if is_selected("goes-alone") || is_selected("last-goes-alone") && last() {

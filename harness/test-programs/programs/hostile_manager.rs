@@ -1,6 +1,7 @@
 //! A process manager that misbehaves, for the tests of the runner: `hostile-manager MODE RANKS PROGRAM`.
 //!
-//! It starts the program correctly once for each rank. When the first request arrives, it misbehaves as MODE states.
+//! It starts the program once for each rank. In some modes, it passes on a wrong or incomplete environment. In all other modes, it
+//! misbehaves when the first request arrives.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -103,7 +104,7 @@ fn run() -> std::io::Result<()> {
             let junk: Vec<u8> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
             (&ranks[0].connection).write_all(&junk)?;
         }
-        // When this process ends, its connections close. In some modes, the misbehaviour does not depend on a request.
+        // In all other modes, this process exits, and its connections close. Some of these modes misbehave before the first request.
         _ => exit(1),
     }
     wait_for_all(&mut ranks)

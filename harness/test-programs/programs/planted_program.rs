@@ -89,7 +89,7 @@ fn joined(pmi: &mut Pmi) -> (usize, usize) {
     (limits[0], limits[1])
 }
 
-/// Requests the universe size and the process mapping.
+/// Requests the universe size, the application number and the process mapping.
 fn looked_around(pmi: &mut Pmi, size: usize) {
     let universe = pmi.ask("cmd=get_universe_size", "universe_size");
     crash_if("universe-absent", succeeded(&universe) && !universe.contains_key("size"));

@@ -2,7 +2,7 @@
 
 use std::env;
 
-/// Returns whether a fault whose name matches is selected.
+/// Returns whether `fits` accepts the name of a selected fault.
 fn is_any(fits: impl Fn(&str) -> bool) -> bool {
     env::args().nth(1).is_some_and(|faults| faults.split(',').any(fits))
 }

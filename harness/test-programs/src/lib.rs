@@ -33,7 +33,7 @@ pub const PLANTED_PROGRAM: &str = built!("planted-program");
 /// A PMI-2 program of ten rounds that behaves correctly except for the named rare bug: `planted-pmi2-program [NAME]`.
 pub const PLANTED_PMI2_PROGRAM: &str = built!("planted-pmi2-program");
 
-/// A process manager that crashes, hangs or floods, depending on its mode: `hostile-manager MODE RANKS PROGRAM`.
+/// A process manager that misbehaves as its mode states, for example with a crash, a hang or a flood: `hostile-manager MODE RANKS PROGRAM`.
 pub const HOSTILE_MANAGER: &str = built!("hostile-manager");
 
 /// A PMI-2 rank that behaves correctly, or misbehaves in the way that its first argument selects: `pmi2-client MODE ARGS...`.

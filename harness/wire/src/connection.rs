@@ -172,8 +172,8 @@ impl Connection {
         Some(Arrival { direction, message: Ok((framing, Cow::Borrowed(text))) })
     }
 
-    /// Returns the next complete message. Returns `None` if more bytes are needed, or if the framing is lost. Read the server's messages
-    /// before the client's, because they may determine the framing of the client's messages.
+    /// Returns the next complete message. Returns `None` if more bytes are needed, or if the framing is lost or not negotiated yet. Read
+    /// the server's messages before the client's, because they may determine the framing of the client's messages.
     ///
     /// # Errors
     ///

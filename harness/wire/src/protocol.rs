@@ -52,7 +52,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version before RFC 13's, which some current clients still offer (NVSHMEM). It has the same messages as 1.1.
+    /// The version before RFC 13's, which some current clients, such as NVSHMEM, still offer. It has the same messages as 1.1.
     pub const V1_0: Self = Self { version: 1, subversion: 0 };
     /// The version that RFC 13 documents.
     pub const V1_1: Self = Self { version: 1, subversion: 1 };
@@ -449,7 +449,8 @@ operations! {
     .block(),
 }
 
-/// Line requests that are not part of RFC 13, but that some clients send. No open-source manager answers the requests without fields.
+/// Line requests that are not part of RFC 13, but that some clients send. No open-source manager answers the requests without a response
+/// in this table.
 const EXTRA_LINES: &[Exchange] = &[
     exchange("kvs-create", ["create_kvs", "newkvs"], &[], &[], &[KVSNAME], "MPICH's gforker"),
     exchange("kvs-destroy", ["destroy_kvs", "kvs_destroyed"], &[], &[KVSNAME], &[], "MPICH's gforker"),

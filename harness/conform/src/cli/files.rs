@@ -1,4 +1,4 @@
-//! `scenario check`, `fmt` and `export`.
+//! `scenario check`, `scenario fmt` and `scenario export`: check, format and export scenario files.
 
 use std::path::{Path, PathBuf};
 

@@ -112,7 +112,7 @@ fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<
     Ok(wanted)
 }
 
-/// Runs a campaign with the cases of a generator, or replays a finding.
+/// Runs a campaign with the cases of a generator or of a stored corpus, or replays a finding.
 fn campaign(
     args: &Fuzz,
     target: &dyn Target,

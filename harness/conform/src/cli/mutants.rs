@@ -219,7 +219,7 @@ fn first_findings(all: &[KillResult]) -> Vec<String> {
 /// Time without activity after which a program or library counts as hanging.
 const MAX_INACTIVITY: Duration = Duration::from_secs(2);
 
-/// Plays the suite against each fault of a program or library that implements the faults.
+/// Plays the suite against each fault and each variation of a program or library that implements them.
 fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> anyhow::Result<u8> {
     let dialect = args.dialect;
     let applies = |f: &&'static ExternalFault| selected(f.name) && f.applies_in(dialect.framing());

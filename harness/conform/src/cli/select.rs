@@ -81,7 +81,7 @@ pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
 ///
 /// # Errors
 ///
-/// Returns an error if a path is a misspelt command, the name of a scenario, or a program.
+/// Returns an error if a path is a misspelt command, the name of a scenario or of a folder of the suite, or a program.
 pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
     for path in &args.paths {
         let word = path.display().to_string();

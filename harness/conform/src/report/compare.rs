@@ -91,8 +91,8 @@ struct ScenarioFindings<'a> {
     times: BTreeMap<&'a str, u32>,
     /// Requirements with a finding more severe than a note.
     broken: BTreeSet<&'a str>,
-    /// All requirements with a finding if at least one finding depends on timing, because each finding may then be absent from another run;
-    /// otherwise empty.
+    /// If at least one finding depends on timing: all requirements with a finding, because any of these findings may be absent from another
+    /// run. Otherwise empty.
     timed: BTreeSet<&'a str>,
 }
 
@@ -275,7 +275,7 @@ impl Comparison {
         changed.chain(self.intermittent).chain(self.uncertain.into_iter().map(|uncertain| uncertain.scenario))
     }
 
-    /// Returns whether the scenarios that both runs have played have the same results.
+    /// Returns whether the scenarios that both runs have played have the same results, apart from differences that may be due to chance.
     pub(crate) fn is_same(&self) -> bool {
         self.changed.is_empty()
     }
@@ -435,8 +435,8 @@ mod tests {
             // A crash changes the other findings.
             (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
             (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
-            // The contents of a response do not depend on timing, unless another process has left in the middle of a message before the
-            // response.
+            // The contents of a response do not depend on timing, unless another process has closed its connection in the middle of a
+            // message before the response.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
             (passed("a"), after_half_a_message("a"), true),
         ] {

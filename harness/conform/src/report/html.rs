@@ -318,7 +318,7 @@ fn negotiated_versions(results: &[ScenarioResult]) -> String {
     for version in results.iter().flat_map(|result| &result.negotiated) {
         *numbers.entry(version).or_default() += 1;
     }
-    // The report shows only the most frequent versions, because the scenarios that make unusual offers report the responses to them.
+    // The report shows only the most frequent versions, because each scenario with an unusual offer may add another version.
     let mut all: Vec<(&str, usize)> = numbers.into_iter().collect();
     all.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
     let versions = all
@@ -433,7 +433,7 @@ impl Anchors {
 /// The anchor of each cause, by scenario and requirement.
 type Places<'a> = HashMap<(&'a str, &'a str), String>;
 
-/// Returns the findings grouped by requirement, the number of causes that did not fit, and the anchor of each finding.
+/// Returns the findings grouped by requirement, the number of causes that did not fit, and the anchor of each cause.
 fn groups<'a>(
     run: &'a Run,
     catalogue: &Catalogue,

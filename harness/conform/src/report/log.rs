@@ -89,7 +89,7 @@ pub(crate) enum LogError {
 pub(crate) enum KeptEvents {
     Nothing,
     All,
-    /// The first and the last events of each scenario, up to the number that reports show.
+    /// The first and the last events of each scenario: at least [`FIRST_EVENTS`] and [`LAST_EVENTS`].
     FirstAndLast,
     /// The first and the last events of each scenario with findings.
     FirstAndLastOfFindings,

@@ -39,7 +39,7 @@ fn reason(result: &ScenarioResult) -> &str {
     result.reason.as_deref().unwrap_or_default()
 }
 
-/// Returns a reason without times and without the output of a launcher.
+/// Returns a reason with a placeholder for each time, and without the output of a launcher.
 pub(super) fn reason_shape(reason: &str) -> String {
     let own = reason.split(PRINTED).next().unwrap_or_default();
     let is_time = |word: &str| {
@@ -190,8 +190,7 @@ pub(super) struct RequirementTally<'a> {
     /// The location of a crash, or else the signal. All crashes share a requirement but may have different causes.
     pub(super) crash: Option<String>,
     pub(super) first: (&'a ScenarioResult, &'a JudgedFinding),
-    /// More specific requirements that scenarios report for the same response to the same request, each with the number of scenarios that
-    /// report it.
+    /// Other requirements that scenarios with this cause report, each with the number of these scenarios.
     pub(super) special: BTreeMap<&'a str, usize>,
     pub(super) scenarios: Vec<&'a str>,
     /// Observations that several scenarios share, each with its scenarios. Usually, each of these observations has a separate cause.

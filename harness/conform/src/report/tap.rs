@@ -1,4 +1,4 @@
-//! TAP 14.
+//! A run as TAP 14 (Test Anything Protocol).
 
 use std::io::{self, Write};
 

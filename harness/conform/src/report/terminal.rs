@@ -134,7 +134,7 @@ impl<W: Write> Terminal<W> {
     ///
     /// Returns an error if writing fails.
     pub(crate) fn scenario_done(&mut self, result: &ScenarioResult) -> io::Result<()> {
-        // A broken SHOULD is shown in full, even if it is not red.
+        // A violation of a SHOULD requirement is shown in full, even if it is not red.
         let bad = result.is_red(self.strict.max(Strictness::Should)) || result.verdict == Verdict::Flaky;
         if self.unjudged_before(result) {
             self.bar.inc(1);
@@ -238,7 +238,7 @@ impl<W: Write> Terminal<W> {
         shown.push('\n');
     }
 
-    /// Shows the causes, one per line. Without `-v`, notes are only counted.
+    /// Shows the causes, one per line. Without `-v`, all notes share one line; in quiet mode, they are omitted.
     fn index(&self, run: &Run, shown: &mut String) {
         let palette = self.palette;
         let verbose = self.verbosity == Verbosity::Verbose;

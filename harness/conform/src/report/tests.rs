@@ -702,7 +702,7 @@ fn report_shows_the_full_length_of_a_shortened_message() {
     }
 }
 
-/// The shown events contain neither the end of a process nor silence.
+/// A finding may be about the end of a process or about silence, which the shown events do not contain.
 #[test]
 fn finding_without_an_event_is_marked_at_the_last_event() {
     let mut run = run();
@@ -920,7 +920,7 @@ fn junit_message_names_the_crash() {
     assert!(!report.contains("message=\"rank 0 did not start\""), "{report}");
 }
 
-/// Two crashes at the same location are covered by two deviations.
+/// Different deviations may cover crashes at the same location.
 #[test]
 fn each_deviation_shows_its_reason() {
     let known = |name: &str, reason: &str| {

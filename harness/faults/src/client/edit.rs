@@ -136,7 +136,8 @@ impl ClientSession {
         }
     }
 
-    /// Inserts a message `offset` steps after step `at`, from the process of that step.
+    /// Inserts a message at the index `at + offset`, from the process of step `at`. If `ahead` is true, the process sends the message
+    /// without waiting for the answer to its previous write.
     fn insert_at(&mut self, at: usize, offset: usize, ahead: bool, message: &str) {
         let act = self.send(&[message.to_owned()]);
         let step = SessionStep { without_waiting: ahead, ..step_of(&self.steps[at], act) };

@@ -5,7 +5,7 @@ use pmi_reference::server::ServerRequest;
 use super::step::{Editable, UnknownStep, VerbAndArguments, number};
 use crate::circumstances::Circumstances;
 
-/// The outcome of a request that does not reach the server.
+/// The outcome of a request that the server does not carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestOutcome {
     /// The request succeeds, but has no effect.
@@ -30,7 +30,7 @@ pub(crate) struct RequestSituation {
     pub(crate) puts_in_round: u64,
     /// True if the process waits in the barrier.
     pub(crate) waits: bool,
-    /// True if rank 0 has finalized.
+    /// True if rank 0 has finalized or its connection is closed.
     pub(crate) first_finalized: bool,
     /// True if another process made the group's last get, and the key was missing.
     pub(crate) others_miss: bool,

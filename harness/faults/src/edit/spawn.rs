@@ -78,7 +78,7 @@ fn change_list(list: &mut Vec<Vec<u8>>, words: VerbAndArguments) -> Result<(), U
         ["reverse"] => list.reverse(),
         ["truncate", length] => list.truncate(number(length)?),
         ["push", value] => list.push(value.as_bytes().to_vec()),
-        // Sort the numbers as text, so that 10 comes before 2.
+        // Sort the values by their numbers as text, so that value 10 comes before value 2.
         ["sort"] => {
             let mut numbered: Vec<_> = (0..list.len()).map(|i| i.to_string()).zip(list.drain(..)).collect();
             numbered.sort();

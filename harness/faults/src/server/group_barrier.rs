@@ -93,7 +93,7 @@ impl Server {
         let named = |from| self.server.barrier_name(from, barrier).ok();
         let all = || (0..self.size(from.group)).collect();
         let mut name = match (effect, barrier.members) {
-            // The effect accepts outsiders, who enter the barrier as a member would.
+            // With this effect, a process that is not in the list enters the barrier as if it were the first process in the list.
             (GroupBarrierEffect::TakesOutsiders, Members::Ranks(list)) => {
                 named(Proc { rank: list.iter().next()?, ..from })?
             }

@@ -336,7 +336,7 @@ impl Server {
         }
     }
 
-    /// Returns whether a valid request is treated as a protocol error.
+    /// Treats a valid request as a protocol error if an effect requires it. Returns whether the request was rejected.
     fn rejects(&mut self, from: Proc, message: &[u8]) -> bool {
         let circumstances = self.circumstances(from);
         let pick = |e: &Effect| match e {
@@ -530,7 +530,8 @@ mod tests {
         }
     }
 
-    /// A process that has left the first fence with its node stays in the barrier if its other thread waits in the next fence.
+    /// A process that has left the first fence together with its node stays in the barrier while another of its threads waits in the next
+    /// fence.
     #[test]
     fn per_node_fault_keeps_later_fences_waiting() {
         let fault = faults().find(|fault| fault.name == "barrier-per-node").unwrap();

@@ -14,7 +14,7 @@ use crate::dialects::Dialects;
 use crate::edit::{Edit, Editable};
 use crate::effect::Effect;
 
-/// Maximum number of occasions on which an edit is omitted to find out whether it has shown its effect.
+/// Maximum number of occasions on which the result without an edit is computed to find out whether the edit makes a difference.
 const MAX_OMISSIONS: u64 = 8;
 
 /// An effect, and the number of occasions so far on which it could have applied.
@@ -98,7 +98,8 @@ pub(super) struct EffectState {
 }
 
 impl EffectState {
-    /// Returns the state for the effects of a behaviour. Returns `None` if the behaviour has no effects: each hook then only tests an option.
+    /// Returns the state for the effects of a behaviour. Returns `None` if the behaviour has no effects, so that each hook of the server
+    /// returns early.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let (rehearsed, within_job) = (behaviour.is_rehearsed(), behaviour.is_within_job());
         let active = |(number, (effect, when, dialects)): (usize, (Effect, Occasion, Dialects))| {
@@ -129,7 +130,8 @@ impl EffectState {
         self.effects.iter().any(|active| is(&active.effect))
     }
 
-    /// Returns the effects that an action may have, with their numbers. A rehearsal ignores effects that have shown.
+    /// Returns the effects that an action may have, with their numbers. A rehearsal ignores effects that would already have made a
+    /// difference.
     fn candidates(&mut self) -> impl Iterator<Item = (usize, &mut ActiveEffect)> {
         let rehearsed = self.rehearsed;
         self.effects.iter_mut().enumerate().filter(move |(_, effect)| !(rehearsed && effect.shown))
@@ -184,7 +186,7 @@ impl EffectState {
         let Some(original) = original else { return };
         for (number, ..) in &changes {
             let effect = &mut self.effects[*number];
-            // A single edit needs no check, but many edits of many messages take time.
+            // If a message has several edits, checking each of them takes time, so each is checked at most `MAX_OMISSIONS` times.
             if effect.shown || changes.len() > 1 && effect.use_count > MAX_OMISSIONS {
                 continue;
             }

@@ -173,12 +173,12 @@ impl Corpus {
         if self.entries.len() <= MAX_CASES {
             return None;
         }
-        // Among cases of equal size, the last one is removed.
+        // Remove the largest case. Among cases of equal size, remove the last one.
         let largest = (0..self.entries.len()).max_by_key(|i| self.entries[*i].weight)?;
         Some(self.entries.remove(largest).name)
     }
 
-    /// Derives a case from two cases of the corpus.
+    /// Derives a case from two cases of the corpus. Returns `None` if the corpus is empty or the derived case is out of scope.
     fn vary(&self, scope: SessionFeatures, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         if self.entries.is_empty() {
             return Ok(None);
@@ -189,7 +189,7 @@ impl Corpus {
         self.vary_one(first, scope, u)
     }
 
-    /// Derives a case from `case` and a random case of the corpus.
+    /// Derives a case from `case` and a random case of the corpus. Returns `None` if the derived case is out of scope.
     fn vary_one(
         &self,
         mut case: Case,

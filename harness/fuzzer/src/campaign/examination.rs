@@ -59,9 +59,8 @@ impl Campaign<'_> {
         self.lock().examining -= 1;
     }
 
-    /// Replays a case after the job that ended last before it, and returns whether the failure recurs. Few failures need the
-    /// previous case, so more runs are made only if the failure recurs in the first run. If the campaign's time is up, the case is not
-    /// replayed.
+    /// Plays the previous case and then the case of the failure, and returns whether the failure recurs. Few failures need the previous
+    /// case, so more runs are made only if the failure recurs in the first run. If the campaign's time is up, nothing is played.
     fn recurs_after_previous(&self, occurrence: &FailureOccurrence) -> bool {
         let after = occurrence
             .previous_case

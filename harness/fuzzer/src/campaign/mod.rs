@@ -48,7 +48,7 @@ const TRIM_ALLOWANCE: u64 = 400;
 /// The options of a campaign.
 #[derive(Debug, Clone)]
 pub struct CampaignOptions {
-    /// The seed of all cases.
+    /// The seed from which the cases are generated.
     pub seed: u64,
     /// Maximum number of cases to play.
     pub sessions: Option<u64>,
@@ -204,7 +204,7 @@ struct SharedState {
     waiting: VecDeque<FailureOccurrence>,
     /// Confirmed failures whose cases are waiting to be minimized.
     confirmed: VecDeque<PendingShrink>,
-    /// The generated case whose play ended last.
+    /// The generated case whose run ended last.
     last_ended: Option<Arc<Case>>,
     /// Number of failures that are being examined.
     examining: usize,
@@ -238,7 +238,7 @@ struct Campaign<'a> {
     work_available: Condvar,
 }
 
-/// Runs a campaign, beginning with the case whose number is in `state`.
+/// Runs a campaign, beginning with case number `state.next`.
 pub fn run(
     target: &dyn Target,
     generator: &dyn Generator,
@@ -502,7 +502,8 @@ impl Campaign<'_> {
         }
     }
 
-    /// Returns the case if it covers a new edge, or a known edge with a new class of counts. A case with a new edge is trimmed first.
+    /// Returns the case to keep, if any: a trimmed case if the case covers a new edge, or the case itself if it reliably covers a known
+    /// edge with a new class of execution counts. In all cases, passes the covered edges to the generator.
     fn case_to_keep(&self, case: &Case, edges: &Edges) -> Option<Case> {
         let coverage = self.lock().state.edges.add(edges);
         let play = |case: &Case| {

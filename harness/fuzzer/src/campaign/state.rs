@@ -27,7 +27,7 @@ pub struct CampaignState {
     /// crash's bucket.
     #[serde(default)]
     pub aliases: BTreeMap<String, BucketAlias>,
-    /// Transitions of the model that were covered, in their displayed form.
+    /// Transitions of the model that were covered, as text.
     pub transitions: BTreeSet<String>,
     /// Edges that were covered in the implementation's program, if it is instrumented.
     #[serde(default, skip_serializing_if = "CoveredEdges::is_empty")]

@@ -26,7 +26,7 @@ pub struct StoredCases {
 }
 
 impl StoredCases {
-    /// Reads the scenarios in `folders`, and keeps those that are cases for this kind of implementation.
+    /// Reads the scenarios in `folders`, and keeps those that can be played as cases for this kind of implementation.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl StoredCases {
         &self.cases
     }
 
-    /// Returns the number of scenarios that were skipped because they are not cases for this kind of implementation.
+    /// Returns the number of scenarios that were skipped because they cannot be played as cases for this kind of implementation.
     pub fn other_count(&self) -> usize {
         self.other_count
     }
@@ -81,7 +81,7 @@ impl StoredCases {
     }
 }
 
-/// Returns the indices of sets that together cover the union of all sets, with a preference for light sets. No chosen set is redundant.
+/// Returns the indices of sets that together cover the union of all sets, with a preference for small weights. No chosen set is redundant.
 fn smallest_cover(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_by_key(|at| (weights[*at], *at));

@@ -154,7 +154,8 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         Ok(())
     }
 
-    /// Returns mutated values for the keys that the processes get.
+    /// Returns replacements for responses that contain a value from another process, by the index of the request. Each replacement contains
+    /// a mutated value.
     fn values(&mut self) -> Result<BTreeMap<usize, ResponseReplacement>> {
         let mut targets = BTreeMap::new();
         for (at, exchange) in self.trace.exchanges()[0].iter().enumerate().take(MAX_SKIPPED_REQUESTS) {

@@ -31,7 +31,7 @@ const MESSAGE_MUTATIONS: &[Mutation] = &[
 /// A part of a byte stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MessagePart {
-    /// A line with its newline, if it has one.
+    /// A line, including its newline if it has one.
     Line(Vec<u8>),
     /// The body of a frame.
     Frame(Vec<u8>),

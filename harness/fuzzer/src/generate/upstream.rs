@@ -47,7 +47,7 @@ pub(super) fn draw_operation(names: bool, spawn: bool, u: &mut Unstructured<'_>)
     Ok(held.into())
 }
 
-/// Makes an exchange with at most this number of mutations.
+/// Makes an exchange with at most `mutations` mutations.
 pub(super) fn exchange(
     op: Op,
     ranks: u32,

@@ -160,7 +160,7 @@ fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<
     Ok(())
 }
 
-/// Returns a byte string that differs from `old` in at most two bytes.
+/// Returns a copy of `old` in which up to two bytes are replaced, inserted or removed.
 fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut new = old.to_vec();
     for _ in 0..u.int_in_range(1..=2)? {

@@ -123,7 +123,7 @@ fn token(messages: &mut Vec<FieldList>, encoding: Encoding, u: &mut Unstructured
         5 => message.rotate_left(1),
         6 => {
             let command = pick(u, requests)?;
-            // A server may start as many processes as the request asks for.
+            // A server may start as many processes as `nprocs` states, so the value of this field is only removed.
             message[i].value = if message[i].key == "nprocs" { Template::default() } else { text(command) };
         }
         7 => message.push(field(pick(u, keys)?, "1")),

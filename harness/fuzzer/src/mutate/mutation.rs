@@ -46,7 +46,7 @@ pub(crate) enum Mutation {
     Limits,
     /// Sends an invalid or unusual process mapping.
     Mapping,
-    /// Sends the number of a different thread, or an unused number.
+    /// Adds, changes or removes the number of a thread.
     Thread,
     /// Sends the response to a different request.
     Another,

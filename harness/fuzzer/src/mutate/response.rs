@@ -30,7 +30,7 @@ pub(crate) enum ResponseStep {
 }
 
 impl ResponseStep {
-    /// Returns a single write of these lines.
+    /// Returns a step that sends these lines in a single write.
     pub(super) fn write(encoding: Encoding, lines: Vec<Template>) -> Self {
         Self::Write(lines, WriteMode { encoding, ..WriteMode::default() })
     }
@@ -283,7 +283,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
         1 | 2 => {
             let count = pick(u, &[2, 3, 4, 8, 9, 16, 17, 64, 65, 257])?;
             let each = pick(u, &[1, 1, 1, 2])?;
-            // One node, alternating nodes, or random nodes.
+            // One node, alternating nodes, a different node for each block, or random nodes.
             let nodes = pick(u, &[Some(1), Some(2), Some(1000), None, None])?;
             let mut node = |at| nodes.map_or_else(|| u.int_in_range(0..=2), |nodes| Ok(at % nodes));
             let nodes: Vec<i32> = (0..count).map(&mut node).collect::<Result<_>>()?;

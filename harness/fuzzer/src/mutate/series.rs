@@ -72,7 +72,7 @@ impl CorrectResponse<'_> {
                 None => Vec::new(),
             },
             ChangeSeries::Splits => (1..self.places().len()).map(ResponseChange::Split).collect(),
-            // If the response consists of a command and a code, there is only one order.
+            // A response that consists of a command and a code has only one order, because the command comes first.
             ChangeSeries::Orders if self.fields.len() < 3 => Vec::new(),
             ChangeSeries::Orders => vec![ResponseChange::ReversedFields, ResponseChange::ReturnCodeLast],
             ChangeSeries::Refusals => refusals(),

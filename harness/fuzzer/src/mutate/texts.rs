@@ -176,7 +176,7 @@ pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<u8> {
 
 /// Returns whether RFC 13 leaves open how to interpret text with this byte at this position.
 pub(crate) fn is_ambiguous(dialect: Dialect, used: TextUse, byte: u8, place: u32) -> bool {
-    // RFC 13 does not specify whether a space at either end of a value belongs to the value.
+    // RFC 13 does not specify whether a space or tab at either end of a value belongs to the value.
     let is_line = dialect.framing() == Framing::Lines;
     used == TextUse::Value && is_line && matches!(byte, b' ' | b'\t') && place != MIDDLE
 }

@@ -90,7 +90,7 @@ struct FramingWords {
 
 impl FramingWords {
     fn new(framing: Framing, strange: &[&'static str]) -> Self {
-        // A changed spawn request could start any number of processes.
+        // The keys of spawn requests are left out, because a changed spawn request could start any number of processes.
         let fields = |exchange: &'static Exchange| exchange.arguments.iter().chain(exchange.results);
         let own =
             protocol::exchanges(framing).filter(|exchange| exchange.operation != "spawn").flat_map(fields);
@@ -126,12 +126,12 @@ pub(crate) fn keys(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).keys
 }
 
-/// Returns the request commands that mutations use in a framing: those of the protocol, and others that it does not define.
+/// Returns the request commands that mutations use in a framing: those of the protocol, and others that the protocol does not define.
 pub(crate) fn requests(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).requests
 }
 
-/// Returns the response commands that mutations use in a framing: those of the protocol, and others that it does not define.
+/// Returns the response commands that mutations use in a framing: those of the protocol, and others that the protocol does not define.
 pub(crate) fn responses(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).responses
 }

@@ -15,7 +15,7 @@ const ALL_CLASSES: u8 = 0xff;
 pub struct Edges(Vec<(u32, u8)>);
 
 /// Returns the class of an execution count, as in AFL: each count up to three has its own class, and the classes of higher counts are
-/// growing ranges.
+/// ranges of increasing size.
 fn class(count: u8) -> u8 {
     match count {
         0 => 0,
@@ -67,7 +67,7 @@ pub struct CoveredEdges(BTreeMap<u32, u8>);
 pub(crate) enum NewCoverage {
     /// The case covers nothing new.
     None,
-    /// The case covers a known edge with a new class of counts.
+    /// The case covers a known edge with a new class of execution counts.
     Times,
     /// The case covers these new edges.
     Edges(Vec<u32>),

@@ -53,7 +53,7 @@ pub enum FailureKey {
         /// The last action before the failure.
         after: LastAction,
     },
-    /// The server answers no requests while another process has sent only part of a request.
+    /// The server does not answer a process while another process has sent only part of a request.
     HangDuringPartialRequest,
     /// A requirement is broken.
     Rule {
@@ -149,7 +149,7 @@ pub enum LastRequest {
     Request(MessageKind),
     /// The process has not made a request yet.
     Nothing,
-    /// The process has made no request since its last response.
+    /// The process has made no request since it last received a response.
     NothingMore,
 }
 
@@ -160,7 +160,7 @@ pub enum ResponseKind {
     Proper,
     /// A response that reports success, but lacks the requested value.
     WithoutValue,
-    /// Limits that no known process manager has: at least one is lower than all known limits, or much higher.
+    /// Limits of which at least one is lower or much higher than that of any known process manager.
     UnusualLimits,
     /// A failure response.
     Refused,
@@ -201,8 +201,8 @@ impl FailureKey {
         matches!(self, Self::Hang { .. } | Self::HangDuringPartialRequest)
     }
 
-    /// Returns a measure of the time needed to confirm the failure: 0 for a wrong response, 1 for a hang, and 2 for a job that does not end
-    /// or that leaves processes behind.
+    /// Returns a measure of the time needed to confirm the failure: 2 for a job that does not end or that leaves processes behind, 1 for a
+    /// hang, and 0 for any other failure.
     pub(crate) fn confirmation_cost(&self) -> u8 {
         match self {
             Self::JobKeepsRunning(_) | Self::Leak(_) => 2,

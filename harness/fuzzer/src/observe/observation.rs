@@ -75,7 +75,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Returns the line numbers of the steps that received no response.
+    /// Returns the numbers of the statements that received no response.
     pub(crate) fn unanswered(&self) -> Vec<usize> {
         let nothing = |event: &&Event| matches!(event.kind, EventKind::NoResponse { .. });
         self.events.iter().filter(nothing).map(|event| event.line).collect()

@@ -90,8 +90,8 @@ impl Op {
         self.exchange().response
     }
 
-    /// Returns the key of a field of the request, if the request has such a field. The name of a numbered field, such as `infokey0`, ends
-    /// in its number.
+    /// Returns the key of a field of the request, if the request has such a field. The name of a numbered field ends with the number, as
+    /// in `infokey0`.
     pub(crate) fn key(self, name: &str) -> Option<String> {
         let key = |field: &Field| {
             let number = name.strip_prefix(field.name)?;

@@ -53,7 +53,7 @@ pub(crate) enum Limit {
 impl Limit {
     pub(crate) const ALL: [Self; 3] = [Self::Kvsname, Self::Key, Self::Value];
 
-    /// Returns the name of the limit in `get_maxes` and in scenarios.
+    /// Returns the name of the limit in the response to `get_maxes` and in scenarios.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kvsname => "kvsname_max",
@@ -78,8 +78,8 @@ pub(crate) fn letters_up_to(limit: Limit, plus: i64) -> Piece {
     })
 }
 
-/// Returns the limit that the length of a `fill` is relative to, if any, and the number added to the limit. Returns `None` for other
-/// expressions.
+/// Splits the length of a `fill` into the limit that it is relative to, if any, and the number that is added to the limit. Returns `None`
+/// for any other form of expression.
 pub(crate) fn length(expr: &Expr) -> Option<(Option<Limit>, i64)> {
     let limit = |expr: &Expr| match expr {
         Expr::Var(name) => Limit::of_name(&name.value),

@@ -58,7 +58,7 @@ pub(crate) fn leave(dialect: Dialect) -> Statement {
     fragment(dialect, "finalized")
 }
 
-/// Returns the steps of the spawned group with this number: all of its processes start, make `requests`, and leave.
+/// Returns the steps of the spawned group with this number: all of its processes start and make `requests`.
 pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Statement> {
     let target = || StepTarget::Ranks { group, set: RankSet::All };
     let number = (group > 1).then(|| template(vec![literal(group.to_string())]));
@@ -83,7 +83,7 @@ fn fragment_name(name: &str) -> &str {
     name.strip_prefix(PMI2_PREFIX).unwrap_or(name)
 }
 
-/// Maximum number of spawned groups in a case that make requests.
+/// Maximum number of spawned groups that make requests in a case.
 pub(crate) const MAX_SPAWNED_GROUPS: u32 = 4;
 
 /// Returns the number of the spawned group that a statement belongs to.

@@ -76,7 +76,7 @@ struct CaseTimeouts {
 }
 
 impl ServerTarget {
-    /// Prepares a server. No step of a case takes longer than `wait`, or than twice `wait` in a thorough play.
+    /// Prepares a server. A step of a case may take at most `wait`, or twice `wait` in a thorough play.
     ///
     /// # Errors
     ///

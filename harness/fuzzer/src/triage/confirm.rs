@@ -99,7 +99,7 @@ impl ConfirmedFailure {
 /// A failure with the smallest case that shows it.
 #[derive(Debug)]
 pub struct MinimizedFailure {
-    /// The description of the failure.
+    /// The finding to store.
     pub finding: StoredFinding,
     /// The smallest case that shows the failure.
     pub case: Case,
@@ -145,7 +145,7 @@ impl MinimizedCase {
 }
 
 /// Runs a case several times in parallel, and returns the results of the successful runs. If the case has an earlier job, the runs are
-/// sequential, so that no other job comes between the two jobs of a run.
+/// sequential, so that no other job runs between the two jobs of a run.
 fn run_parallel<T: Send>(case: &Case, runs: usize, run: impl Fn() -> Option<T> + Sync) -> Vec<T> {
     if case.earlier.is_some() {
         return (0..runs).filter_map(|_| run()).collect();
@@ -203,9 +203,9 @@ impl Examiner<'_> {
         self.repeat_runs(case, filter, 0).0.len() as u32
     }
 
-    /// Runs a case several more times. Returns the runs that show the failure, and the duration of a run. Stops early when the number of
-    /// runs that show the failure can no longer reach `least`. Runs that spend most of their time waiting are parallel, unless the launcher
-    /// cannot run two jobs at once.
+    /// Runs a case several more times. Returns the runs that show the failure, and the duration of a run. The runs for a hang are parallel.
+    /// Other runs are parallel if they spend most of their time waiting, unless the launcher cannot run two jobs at once. Sequential runs
+    /// stop early when the number of runs that show the failure can no longer reach `least`.
     fn repeat_runs(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
         let (tries, least) = (CONFIRMATION_RUNS as usize, least as usize);
         let run = || self.play_for(case, Thoroughness::Thorough, filter);

@@ -60,7 +60,8 @@ pub struct KnownBucket {
     /// The reason why the failure is accepted, for example a link to an issue.
     #[serde(default)]
     pub reason: String,
-    /// Ingredients whose cases are not played, such as `half:put` or `junk:*`.
+    /// Patterns such as `half:put` or `junk:*`, which name a mutation and the kind of message that it changes. Cases that match one of them
+    /// are not played.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<NamePattern>,
 }

@@ -30,8 +30,7 @@ impl Schedule {
         self.time.is_some_and(|time| self.elapsed() >= time)
     }
 
-    /// Returns the deadline after which no further examination begins, and the cases of findings are stored without being minimized or
-    /// extended.
+    /// Returns the deadline after which no further examination begins, and the cases of findings are stored as they are.
     pub(crate) fn late_deadline(self) -> Option<Instant> {
         self.time.map(|time| self.start + time + time / 20)
     }

@@ -122,7 +122,7 @@ impl<'a> Shrinker<'a> {
         candidate
     }
 
-    /// Finds the shortest prefix of the steps that shows the failure, by bisection.
+    /// Searches for the shortest prefix of the steps that shows the failure, by bisection.
     fn cut_tail(&mut self) {
         let mut low = 0;
         while low < self.best.len() {
@@ -222,7 +222,7 @@ impl<'a> Shrinker<'a> {
         }
     }
 
-    /// Removes sequences of words from a line, then sequences of bytes.
+    /// Removes sequences of words or tuples from a line and then, if the failure may depend on single bytes, sequences of bytes.
     fn drop_words(&mut self, at: usize, line: usize) {
         for by_bytes in [false, true].into_iter().take(1 + usize::from(self.bytes)) {
             let mut units = self.units(at, line, by_bytes);
@@ -249,7 +249,8 @@ impl<'a> Shrinker<'a> {
         }
     }
 
-    /// Splits a line into units that can be removed: words with the space before them, or single bytes.
+    /// Splits a line into units that can be removed: words with the space before them, tuples with the semicolon after them, or single
+    /// bytes.
     fn units(&self, at: usize, line: usize, by_bytes: bool) -> Vec<Vec<Piece>> {
         let Some(line) = self.lines(at).and_then(|lines| lines.get(line)) else { return Vec::new() };
         let frames = self.best.scenario.dialect.framing() == Framing::Frames;
@@ -281,7 +282,7 @@ impl<'a> Shrinker<'a> {
         units
     }
 
-    /// Replaces names with letters, and lengths with smaller lengths.
+    /// Replaces variables and lengths that are relative to a limit with a single letter, and other lengths with smaller ones.
     fn smaller_pieces(&mut self, at: usize, line: usize) {
         let count = self.lines(at).and_then(|l| l.get(line)).map_or(0, |line| line.pieces.len());
         for i in 0..count {

@@ -54,7 +54,7 @@ pub struct StoredFinding {
     pub seed: u64,
     /// The number of the case.
     pub number: u64,
-    /// The ingredients of the original case.
+    /// The ingredients of the original case. See [`Case::ingredients`].
     pub ingredients: Vec<String>,
     /// The number of runs that showed the failure, out of five further runs of the original case.
     #[serde(rename = "again")]
@@ -139,7 +139,7 @@ impl StoredFinding {
         RootCause { input, kind: self.kind, description: cause }
     }
 
-    /// Returns whether a failure is a crash of the same program with the same signal, regardless of the location.
+    /// Returns whether a failure and this finding are crashes of the same program with the same signal, regardless of the location.
     pub fn is_same_crash(&self, failure: &Failure) -> bool {
         match (&self.backtrace, &failure.backtrace) {
             (Some(of), Some(other)) => (&of.name, of.signal) == (&other.name, other.signal),

@@ -28,7 +28,7 @@ fn history(ranks: u32, mut operations: Vec<TimedOperation>) -> History {
     History { operations, members: BTreeMap::from([(0, members)]), ..History::default() }
 }
 
-/// A moment at which an operation takes effect. A barrier has two points, its entry and its exit.
+/// A point in time at which an operation takes effect. A barrier has two points, its entry and its exit.
 #[derive(Clone, Copy, PartialEq)]
 struct Point {
     operation: usize,

@@ -21,7 +21,7 @@ pub(super) struct Placement {
 impl Placement {
     /// Records the placement that the environment of a process describes.
     pub(super) fn record<'a>(&mut self, rank: u32, get: impl Fn(&str) -> Option<&'a str>) {
-        // Within an allocation, a launcher may pass on the variables of its own environment, so all processes have the same values.
+        // Within an allocation, a launcher may pass on the variables of its own environment. All processes then have the same values.
         let name = Vec::from_iter(NODE_VARIABLES.iter().filter_map(|name| get(name))).join(" ");
         if !name.is_empty() {
             let node = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {

@@ -35,7 +35,7 @@ impl Monitor {
         let header = partial.first_chunk().filter(|_| !is_line);
         let length = header.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
         let is_like_a_frame = partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="));
-        // The client has begun a request before its previous request was answered.
+        // A client must not begin a request before its previous request is answered.
         if is_line && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }

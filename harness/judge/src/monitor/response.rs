@@ -5,7 +5,7 @@ use pmi_wire::pmi2::VALUE_MAX;
 use pmi_wire::protocol::{Field, common_results};
 use pmi_wire::{Decoded, Framing, ProcessMapping};
 
-/// Returns false if a response has a field that the protocol table does not allow, or lacks a required field. A client may react to an
+/// Returns false if a response repeats a field, has an irregular value, or, in a frame, lacks a required field. A client may react to an
 /// irregular response in any way. `is_pending` tests whether a request with a given `thrid` is pending. Responses that cannot be read at
 /// all count as regular here, because the monitor reports them.
 pub(super) fn is_regular(message: &Decoded<'_>, is_pending: impl Fn(&[u8]) -> bool) -> bool {

@@ -307,8 +307,8 @@ impl Monitor {
         let full = self.rank(p).follows_max_length_put
             || matches!(op, Operation::Put | Operation::Get | Operation::Barrier)
                 && self.concerns_max_length(p);
-        // After a silence, the reason is that the request was sent in several writes. If the server closed the connection,
-        // a pair of the maximum length may be the reason instead.
+        // If the request was sent in several writes, these are the assumed reason. However, if the server closed the connection, a pair of
+        // the maximum length may be the reason instead.
         let id = if self.rank(p).split_write && !(closed && full) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {

@@ -86,7 +86,7 @@ impl Monitor {
                 self.record_unknown(p);
                 self.spawns_unknown = true;
                 self.server_may_abort(p);
-                // The grammar has no rule about the values of these fields.
+                // RFC 13's grammar does not restrict the values of `totspawns` and `spawnssofar`.
                 let at_most =
                     matches!(error.kind, SpawnErrorKind::Numbering { .. }).then_some(Severity::Note);
                 let expected = format!("an RFC 13 spawn request, but {error}");

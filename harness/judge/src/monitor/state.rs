@@ -83,7 +83,7 @@ pub(super) enum RequestDetail {
         valid: bool,
     },
     /// A get. `of` is the keyval space that the request names (PMI-1 only). `barriers_left` is the number of barriers that the process had
-    /// left when it sent the request. `rule` is the requirement that applies if the request contains a jobid.
+    /// completed when it sent the request. `rule` is the requirement that applies if the request contains a jobid.
     Get {
         key: Vec<u8>,
         of: Option<Vec<u8>>,
@@ -252,7 +252,7 @@ pub(super) struct MonitoredGroup {
     pub(super) entered_by_all: u64,
     /// Barriers over part of the group.
     pub(super) group_barriers: BTreeMap<GroupBarrierName, GroupBarrierLog>,
-    /// For each key, the ranks that received no value for the key over frames, each with the number of barriers that the rank had left.
+    /// For each key, the ranks that received no value for the key over frames, each with the number of barriers that the rank had completed.
     pub(super) missed_gets: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
     /// The values that processes have put for node attributes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
@@ -355,8 +355,8 @@ pub struct Monitor {
     pub(super) processes_requested: u64,
     /// The number of processes that were started in spawned groups.
     pub(super) processes_spawned: u64,
-    /// True if a spawn request could not be read, or was sent before the previous request was answered. It is then unknown which process
-    /// was started for which request.
+    /// True if a spawn request could not be read, or was sent before the previous request was answered, or if a client sent a request that
+    /// only the draft describes. It is then unknown which process was started for which request.
     pub(super) spawns_unknown: bool,
     /// True if a process of the first group requested an abort of the group with an exit code other than 0, or without an exit code.
     pub(super) aborted: bool,

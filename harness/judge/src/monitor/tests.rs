@@ -19,7 +19,7 @@ fn judged(events: impl IntoIterator<Item = EventKind>) -> Vec<Finding> {
     monitor.take_findings()
 }
 
-/// Returns the requirements that both sides break in a job with these lines.
+/// Returns the requirements that either side breaks in a job with these lines.
 fn all(ranks: u32, lines: &[&str]) -> Vec<String> {
     cited(judged([launched(ranks, 1)].into_iter().chain(events(lines))))
 }
@@ -126,7 +126,7 @@ fn wrong_size_of_one_process_does_not_affect_others() {
     assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
     // A server may start fewer processes than requested.
     assert_eq!(group(&[2, 2]), [2, 2]);
-    // Only one of the two processes received a wrong size.
+    // Only one of the processes received a wrong size.
     assert_eq!(group(&[2, 3, 3]), [2, 3, 3]);
     assert_eq!(group(&[3, 2, 3]), [3, 3, 3]);
     assert_eq!(group(&[9, 3]), [3, 3]);

@@ -19,7 +19,7 @@ pub enum Unspecified {
     Abort,
     /// A client that left without finalize may have failed, so the server may abort the program.
     LeftWithoutFinalize,
-    /// A spawn request could not be read, so the group of a spawned process is unknown.
+    /// A spawn request could not be read or was sent too early, so the group of a spawned process is unknown.
     Spawn,
 }
 

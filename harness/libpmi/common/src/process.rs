@@ -91,8 +91,8 @@ impl ConnectedProcess {
         connection.write(bytes).map_err(|error| self.broken(&error.to_string()))
     }
 
-    /// Handles a protocol error by the process manager: closes the connection and logs the reason, as the section "Error Handling" of RFC
-    /// 13 requires. The process manager then aborts the program. Returns [`Code::Fail`].
+    /// Handles a protocol violation by the process manager: closes the connection and logs the reason, as the section "Error Handling" of
+    /// RFC 13 requires. The process manager then aborts the program. Returns [`Code::Fail`].
     pub fn broken(&mut self, why: &str) -> Code {
         if self.connection.take().is_some() {
             eprintln!(

@@ -146,7 +146,7 @@ impl AgentListener {
         }
     }
 
-    /// Returns the network peers that have not sent a valid token.
+    /// Returns the numbers of the connections whose network peers have not sent a valid token.
     fn unverified_agents(&self) -> impl Iterator<Item = u64> {
         self.pending.iter().filter(|(_, agent)| agent.unverified_address.is_some()).map(|(id, _)| *id)
     }

@@ -109,7 +109,7 @@ pub enum PmiFdError {
     NotConnected(String),
 }
 
-/// Takes the descriptor that PMI_FD names, or returns the reason why it cannot be used.
+/// Takes ownership of the descriptor that PMI_FD names, or returns the reason why the descriptor cannot be used.
 pub fn pmi_fd() -> Result<OwnedFd, PmiFdError> {
     let value = std::env::var("PMI_FD").map_err(|_| PmiFdError::Unset)?;
     let number: i32 =

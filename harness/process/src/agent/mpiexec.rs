@@ -1,5 +1,5 @@
-//! The harness's `mpiexec`, which a program under test starts when it needs a process manager. It connects to the program, and passes the
-//! connection to the runner.
+//! The harness's `mpiexec`, which a program under test starts when it needs a process manager. This `mpiexec` connects to the program, and
+//! passes the connection to the runner.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -141,7 +141,8 @@ pub enum RelayReport {
         /// The signal.
         signal: i32,
     },
-    /// The number of write and close orders that have been carried out. Sent when the agent sees no unread bytes.
+    /// The number of write and close orders that have been carried out. Sent when, as far as the agent knows, the process manager has read
+    /// all written bytes.
     #[serde(rename = "taken")]
     OrdersDone(u64),
 }

@@ -23,7 +23,7 @@ const PROGRAM: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/qu
 #[cfg(not(quick_agent))]
 const PROGRAM: Option<&[u8]> = None;
 
-/// The file of the quick agent, which is removed on drop.
+/// The file of the quick agent. The file is removed on drop.
 pub struct QuickAgent {
     folder: tempfile::TempDir,
 }

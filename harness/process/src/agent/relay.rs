@@ -224,8 +224,9 @@ impl Relay {
         self.reactor.watch_writes(self.runner_key, self.runner.is_blocked());
     }
 
-    /// Carries out the runner's orders. Returns the exit status if the agent must exit. This is the case if the runner has ended, an order
-    /// does not apply to a relaying agent, or the agent has survived an order to kill itself.
+    /// Carries out the runner's orders. An order to exit ends this process directly. Returns an exit status if the agent must exit for
+    /// another reason: the connection to the runner has ended, an order does not apply to a relaying agent, or the agent has survived an
+    /// order to kill itself.
     fn receive_from_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
         if writable && self.runner.is_blocked() {
             self.runner.flush();

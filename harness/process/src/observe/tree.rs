@@ -204,7 +204,7 @@ fn value_in(environment: &[u8], name: &str) -> Option<String> {
 /// Returns a process's environment, unless it is empty. While a process executes a new program, its environment reads as empty or
 /// incomplete, so this function repeats the read until the environment is complete.
 fn environment(pid: i32) -> Option<Vec<u8>> {
-    /// Maximum wait for a program to start. Only a file system that does not respond takes this long.
+    /// Maximum wait for a program to start. A start takes this long only if a file system does not respond.
     const MAX_START_TIME: Duration = Duration::from_secs(10);
     let deadline = Instant::now() + MAX_START_TIME;
     let mut before = None;

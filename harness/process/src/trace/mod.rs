@@ -2,9 +2,9 @@
 //!
 //! A traced process stops before each signal is delivered, so that its tracer can inspect it. A tracer waits for any child, which would
 //! interfere with this process's own waits for launches. Therefore, the tracer is a small separate process, started for each examined
-//! scenario. Each process that the same thread starts during that time requests to be traced before it executes its own program. The tracer
-//! also traces the descendants of these processes. The tracer only reports its observations of dead processes. This module interprets the
-//! observations after the scenario has ended.
+//! scenario. Until the scenario ends, each process that the scenario's thread starts requests to be traced before it executes its own
+//! program. The tracer also traces the descendants of these processes. The tracer only reports its observations of dead processes. This
+//! module interprets the observations after the scenario has ended.
 //!
 //! Nothing depends on the tracer. If the tracer ends, the kernel releases all traced processes. The tracer ends when this process does.
 

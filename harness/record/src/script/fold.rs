@@ -40,7 +40,7 @@ pub(super) enum StepOrder {
     LeavesBarrier,
 }
 
-/// Steps of ranks in the same group that differ only in numbers: for the index of each text, the ranks with this text.
+/// Steps of one group that differ only in numbers, as a map from the index of each text to the ranks with this text.
 type RanksByText = BTreeMap<u32, Vec<u32>>;
 
 /// The steps so far.

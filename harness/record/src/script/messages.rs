@@ -116,8 +116,8 @@ impl ScenarioWriter {
         };
         let row = message.exchange().filter(|_| message.is_well_formed());
         let order = match order(row) {
-            // If a rank uses the name without having received it, the step must come after the step in which another rank receives the
-            // name.
+            // If a rank uses the name of the keyval space without having received it, the step must come after the step in which another
+            // rank receives the name.
             StepOrder::Free if has_name && !self.rank(p).has_name => StepOrder::Fixed,
             order => order,
         };
@@ -179,7 +179,7 @@ impl ScenarioWriter {
         ScriptRequestDetail::Plain
     }
 
-    /// Writes a line as it is sent, but with a variable in place of the kvsname. Returns the text, and whether the line contains the
+    /// Writes a line as it was sent, but with a variable in place of the kvsname. Returns the text, and whether the line contains the
     /// kvsname.
     fn line(&mut self, p: Proc, line: &[u8]) -> (String, bool) {
         if line.is_empty() {
@@ -199,8 +199,8 @@ impl ScenarioWriter {
         (format!("{} kvsname=${name}{}", escaped(before), escaped(after)), true)
     }
 
-    /// Writes a body as it is sent, but with variables in place of the program, the rank and the job id. If the language cannot express the
-    /// tuples of the body, writes the body byte by byte. Returns the text, and whether the body contains the job id.
+    /// Writes a body as it was sent, but with variables in place of the program, the rank and the job id. If the language cannot express
+    /// the tuples of the body, writes the body byte by byte. Returns the text, and whether the body contains the job id.
     fn body(&mut self, p: Proc, body: &Decoded<'_>) -> (String, bool) {
         let jobid = self.group(p.group).name.clone();
         let rank = p.rank.to_string();

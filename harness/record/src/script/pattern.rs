@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-/// Maximum count of rank-dependent numbers in a step. Further numbers are treated as plain text.
+/// Maximum count of numbers in a step that are compared with the rank. Further numbers are treated as plain text.
 const MAX_NUMBERS: usize = 16;
 
 /// Maximum number of digits of a number.
@@ -128,7 +128,7 @@ pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(V
     classes.into_iter().flat_map(|(class, texts)| step_of(&class, texts)).collect()
 }
 
-/// Returns the offset of a number from the rank. If the size of the group is known, the offset is modulo the size.
+/// Returns the offset of a number from the rank. If the size of the group is known and exceeds the number, the offset is modulo the size.
 fn offset(number: i64, rank: u32, size: Option<u32>) -> i64 {
     let above = number - i64::from(rank);
     match size.map(i64::from) {

@@ -15,8 +15,8 @@ impl Server {
             .with_number("vallen_max", vallen_max)
     }
 
-    /// Returns the maximum size that the process group may reach (RFC 13, "`PMI_Get_universe_size`"). Without a setting, the group does not
-    /// grow.
+    /// Returns the maximum size that the process group may reach (RFC 13, "`PMI_Get_universe_size`"). Without a setting, this is the size
+    /// of the group.
     pub(super) fn universe_size(&self, from: Proc) -> u64 {
         self.config.universe_size.unwrap_or(u64::from(self.size(from.group)))
     }

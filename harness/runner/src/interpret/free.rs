@@ -23,7 +23,7 @@ const HOLD_TIME: Duration = Duration::from_millis(1);
 const PAUSE_TIME: Duration = Duration::from_millis(20);
 
 impl Interpreter<'_> {
-    /// Stores the step for later if the schedule is free and the step must wait for its rank. Returns whether the step was stored.
+    /// In a free schedule, stores a step for each of its ranks, to be played later. Returns false if the step must be played now.
     pub(super) fn is_deferred(&mut self, step: &Step, place: Position<'_>) -> bool {
         let StepTarget::Ranks { group, set } = &step.target else { return false };
         let is_message = match (&step.action, step.role) {
@@ -194,7 +194,7 @@ mod tests {
         let all = writes("schedule free", &steps);
         assert_eq!(all.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 0, 0], "{all:?}");
         assert_eq!((&*all[0].1, &*all[2].1), ("e=1a", "\n"), "{all:?}");
-        // In this session, the message of each rank is held back.
+        // Now each rank sends one of its messages in two pieces.
         let all = writes("schedule free", &steps.replace("value=1c", "value=1c<|>"));
         assert_eq!(all.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 1, 0, 0], "{all:?}");
     }

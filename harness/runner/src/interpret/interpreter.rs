@@ -135,8 +135,8 @@ impl<'a> Interpreter<'a> {
         EarlyEnd
     }
 
-    /// Orders all processes to exit, and reads the remaining messages until the job has ended, but for at most `ending`. If the job does
-    /// not end, or is idle for `settled`, returns the proof of silence.
+    /// Orders all processes to exit, and reads the remaining messages until the job has ended. Returns a proof of silence if the job does
+    /// not end within `ending`, or is silent for `settled`.
     pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
         let deadline = Instant::now() + ending;
@@ -264,7 +264,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Processes events until `over` returns true, or until no more events will arrive. In the latter case, returns the proof of silence.
+    /// Processes events until `over` returns true, silence is proved, or the deadline passes. In the last two cases, returns the proof.
     pub(super) fn process_events(
         &mut self,
         deadline: Instant,
@@ -391,7 +391,7 @@ impl<'a> Interpreter<'a> {
         self.relay()
     }
 
-    /// Introduces a process to the reference server, if the scenario itself answers init.
+    /// Passes an init request that the scenario answers to the reference server as well, and discards the server's response.
     pub(super) fn introduce(&mut self, p: Proc, request: &LibraryRequest) -> Result<(), ScenarioError> {
         if request.is_init() {
             let manager = self.manager()?;

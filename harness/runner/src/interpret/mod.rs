@@ -58,7 +58,7 @@ impl StepReceiver for Interpreter<'_> {
         let (group, set) = match &step.target {
             StepTarget::Job => return self.job_step(&step.action),
             StepTarget::Ranks { group, set } => (*group, set),
-            // The walk has replaced the group's name with its number.
+            // Not reached, because the walk replaces the group's name with its number.
             StepTarget::Spawned { .. } => {
                 return Err(WalkEnd::Mistake("the number of the spawned group is unknown".into()));
             }

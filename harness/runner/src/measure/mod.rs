@@ -1,5 +1,5 @@
 //! Measures how long a process manager takes to answer its processes, depending on the number of processes. MPI users notice start-up times
-//! first, and these measurements show how much of that time is due neither to the library nor to the network.
+//! first. These measurements show how much of that time is due to the process manager, rather than to the library or the network.
 //!
 //! All ranks make their requests at once, and the clock stops when the last rank has its response. One process acts for all ranks, and
 //! needs a few microseconds for each message. So the result is an upper bound, with the same overhead for every manager.
@@ -44,7 +44,8 @@ impl RoundResults {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server does not support a basic operation. The results of earlier phases are kept.
+    /// Returns an error if the job cannot be started or behaves unexpectedly, or if the user interrupts the run. The results of earlier
+    /// phases are kept.
     pub fn play(
         &mut self,
         implementation: &Implementation,

@@ -203,8 +203,8 @@ impl MeasuredJob {
         Ok(())
     }
 
-    /// Checks that the processes are the ranks of a single job. If the launcher starts a separate job for each process, the measurements
-    /// show no growth.
+    /// Checks that the processes are the ranks of a single job. If the launcher starts a separate job for each process, the measured times
+    /// do not depend on the number of ranks.
     fn check_rank(
         &self,
         env: &BTreeMap<String, String>,

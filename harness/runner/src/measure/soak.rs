@@ -1,5 +1,5 @@
-//! A soak test: the ranks of one job make requests for a given time. The history of all operations is checked, and the memory and descriptors
-//! of the manager are sampled.
+//! A soak test: the ranks of one job make requests for a given time. The history of all operations is checked, and the memory and
+//! descriptors of the manager are sampled.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -27,9 +27,9 @@ const VALUE_PADDING: usize = 64;
 /// The extent of a soak test.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// The duration of the test. If the manager is too slow, the test ends early.
+    /// The duration of the test. If the manager is too slow, the test makes fewer requests.
     pub time: Duration,
-    /// Number of requests from all ranks together, distributed evenly over the time.
+    /// Target number of requests from all ranks together, distributed evenly over the time.
     pub requests: u64,
 }
 

@@ -15,7 +15,8 @@ use super::proxy::UpstreamCommand;
 pub enum Incoming {
     /// An event has happened.
     Event(EventKind),
-    /// No event will happen, for the contained reason. [`SilenceProof::Timeout`] proves only that the deadline has passed.
+    /// No event has happened. The contained proof shows that none will follow, but [`SilenceProof::Timeout`] shows only that the deadline
+    /// has passed.
     Nothing(SilenceProof),
     /// The user has interrupted the run.
     Interrupted,
@@ -50,7 +51,7 @@ pub trait Party {
     fn separate_writes(&mut self) {}
     /// Stops or continues the process. While it is stopped, nothing is read from its connection.
     fn pause(&mut self, _proc: Proc, _stops: bool) {}
-    /// Waits for the next event, until the deadline. If a response may arrive, a server that only seems to wait is given more time.
+    /// Waits for the next event, until the deadline. If a response may still arrive, silence must last longer before it counts as proved.
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming;
     /// Starts a process that loads the library under test. Only the party for libraries implements this method and [`call`](Self::call).
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}

@@ -443,7 +443,7 @@ impl<H: Host> Job<H> {
         self.ended(0, &mut [])
     }
 
-    /// Reads the first line of a connection to PMI_PORT.
+    /// Reads the first line of a pending connection, and assigns the connection to the process that the line identifies.
     fn receive_from_pending(&mut self, number: u64) -> io::Result<()> {
         let Some(listener) = &mut self.listener else { return Ok(()) };
         let Some(FirstLine { line, rest }) = listener.read(number, &mut self.reactor) else { return Ok(()) };

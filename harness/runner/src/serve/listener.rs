@@ -152,7 +152,7 @@ impl Listener {
     }
 
     /// Accepts new connections. `source` returns the reactor's source for a connection to the port, and `agent` for a connection to the
-    /// scratch folder.
+    /// socket in the scratch folder.
     pub(super) fn accept<S: Copy>(
         &mut self,
         reactor: &mut Reactor<S>,

@@ -1,4 +1,4 @@
-//! The private protocol between Hydra's `mpiexec` and its proxies, which differs between releases ([`Family`]).
+//! The private protocol between Hydra's `mpiexec` and its proxies. The protocol differs between releases ([`Family`]).
 //!
 //! `record` defines the messages, `mpich` and `intel` encode them in the two protocols, `vector` builds a proxy's launch options, and
 //! `codec` is the common interface to all families.

@@ -20,8 +20,8 @@ mod down {
 
 /// If a message for a proxy's cache exceeds this size in bytes, the next pair begins a new message.
 const CACHE_MESSAGE_SIZE: usize = 32 * 1024;
-/// Maximum number of pairs in a message for a proxy's cache. The proxies of MPICH 4.3 exit on a message of 1,000 tokens, which mpiexec
-/// never sends.
+/// Maximum number of pairs in a message for a proxy's cache. The proxies of MPICH 4.3 exit on a message of 1,000 tokens. `mpiexec` never
+/// sends such a message.
 const MAX_CACHE_PAIRS: usize = 500;
 
 #[derive(Debug)]

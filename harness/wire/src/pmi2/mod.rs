@@ -1,4 +1,4 @@
-//! The content of PMI-2 frames, as specified in MPICH's draft of version 2 of the wire protocol, which was never adopted. If the
+//! The content of PMI-2 frames, as specified in MPICH's draft of version 2 of the wire protocol. The draft was never adopted. If the
 //! implementations agree on a different behaviour, the documentation of the affected function or type describes that behaviour.
 
 mod body;

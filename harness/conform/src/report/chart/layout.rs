@@ -75,12 +75,12 @@ pub(super) struct ChartRow<'a> {
     pub(super) breaks: Vec<&'a str>,
 }
 
-/// The wait of a process in a barrier, from the row where the process enters to the row where it leaves.
+/// The wait of a process in a barrier, from the row where the process enters to the row where it leaves or its connection closes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BarrierWait {
     pub(super) lane: usize,
     pub(super) from: usize,
-    /// The row where the process leaves the barrier; `None` if it does not leave.
+    /// The row where the wait ends; `None` if it does not end.
     pub(super) to: Option<usize>,
 }
 

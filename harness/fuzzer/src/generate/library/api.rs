@@ -37,7 +37,7 @@ pub struct LibraryGenerator {
     pub uses_wire: bool,
 }
 
-/// Functions whose requests do not follow from their names, with the operation that each may request.
+/// Functions that the protocol table does not list, with the operation that each may request.
 const EXTRA_REQUESTS: [(&str, &str); 9] = [
     ("PMI_KVS_Commit", "put"),
     ("PMI_Get_clique_size", "get"),
@@ -61,7 +61,7 @@ struct CallDraft<'a> {
     ranks: u32,
     /// The key that the call requests.
     key: String,
-    /// The text in the response.
+    /// The text that the library receives in the response.
     received: Text,
 }
 
@@ -73,7 +73,7 @@ fn operation_of(dialect: Dialect, function: &Function) -> Option<Op> {
     })
 }
 
-/// Returns the functions of an API except those that begin or end a program. Each function occurs as often as its weight states.
+/// Returns the functions of an API except those that begin or end a program. Each function is repeated according to its weight.
 fn weighted(dialect: Dialect, ring: bool) -> Vec<&'static Function> {
     let strings = |function: &Function| function.params.iter().filter(|p| **p == Param::Str).count();
     let times = |function: &Function| match operation_of(dialect, function) {
@@ -114,7 +114,7 @@ impl LibraryGenerator {
         self.functions().len() as u32
     }
 
-    /// Returns the call that begins a program. One of the requests that the call causes is chosen at random.
+    /// Returns the call that begins a program, with one of the requests that it causes, chosen at random.
     pub(crate) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<PlannedCall> {
         let own = ["init", "maxes", "kvsname"].map(|operation| Op::of(self.dialect, operation));
         let mut candidates: Vec<Op> = [Op::offer()].into_iter().chain(own.into_iter().flatten()).collect();

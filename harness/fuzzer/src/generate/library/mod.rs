@@ -95,8 +95,8 @@ pub(crate) fn probe_case(dialect: Dialect) -> Case {
     Case::in_dialect(dialect, ImplementationKind::Library, 1, calls.into())
 }
 
-/// Replaces an argument of a call with an unusual one, or moves or repeats a call. Returns the name of the mutation. The stated size of a
-/// buffer never exceeds its actual size.
+/// Replaces an argument of a call with an unusual one, or moves or repeats a call. Returns the name of the mutation, or `None` if the calls
+/// stay unchanged. The stated size of a buffer never exceeds its actual size.
 fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
     let at = u.choose_index(calls.len())?;
     let function = calls[at].function;
@@ -154,7 +154,7 @@ fn mutate_response(
     body: &mut Vec<Statement>,
     u: &mut Unstructured<'_>,
 ) -> Result<String> {
-    // All processes get the same response to a barrier. Otherwise, one process could wait in it forever after the others have left.
+    // All processes get the same response to a barrier. Otherwise, some could wait in the barrier forever after others have left it.
     let one = ranks > 1 && !request.is_collective() && u.arbitrary()?;
     let rank = if one { Some(u.int_in_range(0..=ranks - 1)?) } else { None };
     let answer = request.answer(dialect);
@@ -208,7 +208,7 @@ mod tests {
                 }
             }
             let of_api = signature::functions(libraries.dialect).iter().map(|function| function.name);
-            // No case calls an abort, because an abort does not return.
+            // No case calls an abort function, because such a call does not return.
             let missing: Vec<_> =
                 of_api.filter(|name| !called.contains(name) && !name.ends_with("_Abort")).collect();
             assert_eq!(missing, Vec::<&str>::new());

@@ -133,7 +133,7 @@ impl SessionModel<'_, '_> {
         (0..self.u.int_in_range(0..=self.swarm.requests)?).map(|_| self.unscripted_request(rank)).collect()
     }
 
-    /// Returns a random request, but never one that a step of the upstream must answer.
+    /// Returns a random request, but never one whose response comes from a step of the upstream.
     fn unscripted_request(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         let request = self.requests(rank)?;
         Ok(match request.first() {

@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn sessions_request_every_operation_of_a_dialect() {
-        // No known server supports connecting jobs, and only Slurm supports the ring.
+        // No known server supports connect and disconnect, and only Slurm supports the ring.
         let is_asked_for =
             |op: &Op| op.exchange().omission().is_none() && !op.is(&["connect", "disconnect", "ring"]);
         for dialect in Dialect::ALL {

@@ -58,7 +58,7 @@ pub(crate) struct Swarm {
     pub(crate) lengths: bool,
     /// True if contents of all kinds are used.
     pub(crate) contents: bool,
-    /// True if values are taken from earlier puts.
+    /// True if some values are the same as in earlier puts.
     pub(crate) same_values: bool,
     /// True if keys are long.
     pub(crate) long_keys: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Swarm {
     pub(crate) special_keys: bool,
     /// True if keys are put repeatedly.
     pub(crate) repeats_puts: bool,
-    /// True if other processes read all keys that were put, after a barrier.
+    /// True if, after a barrier, other processes read all keys that were put.
     pub(crate) read_back: bool,
     /// True if all keys are read once more at the end.
     pub(crate) read_at_end: bool,
@@ -172,7 +172,8 @@ impl CallSwarm {
         }
     }
 
-    /// Draws the size of a buffer for text of this length: the exact size, one byte less or more, or an arbitrary size.
+    /// Draws the size of a buffer for text of this length: the exact size, one byte more, up to two bytes less, or one of several fixed
+    /// sizes.
     pub(crate) fn buffer_size(&self, length: i64, u: &mut Unstructured<'_>) -> Result<i64> {
         if self.lengths && u.ratio(2, 3)? {
             return Ok(length + pick(u, &[1, 0, 2, -1])?);

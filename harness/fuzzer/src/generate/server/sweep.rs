@@ -60,7 +60,7 @@ impl SessionModel<'_, '_> {
         self.sweep_through(sweep, &all, place)
     }
 
-    /// Plans a put for each of these lengths or bytes and then, after a barrier, gets by other processes that read back every value. For
+    /// Plans a put for each of these lengths or bytes and then, after a barrier, gets in which other processes read every value. For
     /// service names and ports, plans publish, lookup and unpublish requests instead.
     pub(crate) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
         let first = self.any_rank()?;

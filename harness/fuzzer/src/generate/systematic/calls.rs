@@ -59,7 +59,7 @@ fn call_of_kind(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCal
     decided.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Returns the call that begins a program. `which` selects one of the requests that the call causes.
+/// Returns the call that begins a program, with one of the requests that it causes, as selected by `which`.
 fn begin(libraries: &LibraryGenerator, which: u8) -> PlannedCall {
     let begun = libraries.begin(&mut Unstructured::new(&[which; 16]), 1);
     begun.unwrap_or_else(|e| panic!("decisions never run out: {e}"))

@@ -17,7 +17,7 @@ use crate::session::pieces::without_span;
 /// The content of a systematic session for a program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ProgramSession {
-    /// Each response receives a different change from the series. The number identifies the session within the series.
+    /// A different change from the series is applied to each response. The number identifies the session within the series.
     ChangedResponses(ChangeSeries, usize),
     /// A single changed response, after which most programs end. The fields are the series, the kind of request, the occurrence of the
     /// request, and the index of the change for rank 0. Each further rank uses the next change.

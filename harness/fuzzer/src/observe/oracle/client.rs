@@ -169,7 +169,7 @@ fn sends_wrong_value(case: &Case) -> bool {
     })
 }
 
-/// Returns whether a line looks like a response with a value that a process relies on.
+/// Returns whether a line looks like a response that a process relies on: a response with a value, or the response to a barrier.
 fn is_plausible(dialect: Dialect, statement: &Statement, line: &Template, mapping: bool) -> bool {
     let bytes = written_bytes(encoding_of(statement), std::slice::from_ref(line), false);
     let is_plausible = |framing, text: &[u8]| {
@@ -375,7 +375,7 @@ impl ExchangeHistory {
         self.pairs.iter().any(|(_, _, answer)| kinds.contains(answer))
     }
 
-    /// Returns whether the response to the process's offer had the right command, but could not be parsed.
+    /// Returns whether the response to the process's init had the right command, but could not be parsed.
     fn has_garbled_version(&self) -> bool {
         let is_init = |request: &LastRequest| matches!(request, LastRequest::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
         self.pairs.iter().any(|(_, request, answer)| is_init(request) && *answer == ResponseKind::Malformed)
@@ -421,7 +421,7 @@ fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> ResponseKind 
     }
 }
 
-/// Returns whether any limit in a response is below or far above the limits of all known process managers.
+/// Returns whether a response contains an invalid limit, or a limit that is lower or much higher than that of any known process manager.
 fn has_unusual_limit(maxes: &ParsedResponse<'_>) -> bool {
     let limits = Limit::ALL.iter().filter_map(|limit| maxes.get(limit.name()));
     limits.into_iter().any(|limit| !parse_uint(&limit).is_some_and(|limit| (16..=1 << 20).contains(&limit)))

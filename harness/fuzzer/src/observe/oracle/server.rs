@@ -17,7 +17,7 @@ use crate::observe::message_kind::{MessageKind, UpstreamKind};
 use crate::observe::observation::Observation;
 use crate::observe::proxy_status;
 
-/// Requirements about the order of responses. A violation makes the assignment of responses to requests uncertain.
+/// Requirements on the correspondence between requests and responses. After a violation, it is uncertain which request a response answers.
 const CORRELATION_RULES: [&str; 3] =
     [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
 
@@ -139,7 +139,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
         findings.iter().filter(|f| CORRELATION_RULES.contains(&&*f.requirement)).map(|f| f.seq).min();
     let mut all = Vec::new();
     for finding in &findings {
-        // Later findings are consequences of the mismatch.
+        // If a response does not match its request, later findings are consequences of that mismatch.
         if out_of_step.is_some_and(|seq| finding.seq > seq) {
             continue;
         }

@@ -18,7 +18,8 @@ pub(crate) struct BoundNames {
 }
 
 impl BoundNames {
-    /// Records a statement. Returns false if the statement answers a request that the proxy has not forwarded, or is not a step of a case.
+    /// Records a statement. Returns false if the statement answers a request that the proxy has not forwarded, belongs to a group that was
+    /// not spawned, or is not a step of a case.
     pub(crate) fn take(&mut self, statement: &Statement) -> bool {
         match ServerStep::of(statement) {
             Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),

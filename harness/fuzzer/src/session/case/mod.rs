@@ -42,8 +42,8 @@ pub struct Case {
     pub scenario: Scenario,
     /// Each mutation with the kind of message that it changed, as in `token:put`.
     pub ingredients: BTreeSet<String>,
-    /// A job that runs on the same server before this case. It is not judged, but its files, daemons and published names may affect the
-    /// case. An earlier job never has an earlier job itself.
+    /// A job that runs on the same server before this case. It is not judged, but files, daemons and published names that it leaves behind
+    /// may affect the case. An earlier job never has an earlier job itself.
     pub earlier: Option<Box<Case>>,
 }
 
@@ -98,7 +98,7 @@ impl Case {
             {
                 *statement = wait(rank, answer);
             }
-            // In a case, escaped bytes are ordinary bytes.
+            // A case does not distinguish escaped bytes from other bytes, so adjacent literals are joined.
             sent_mut(statement, tests).into_iter().flatten().for_each(join_adjacent);
             arguments_mut(statement).for_each(join_adjacent);
         }
@@ -340,8 +340,8 @@ impl Case {
         })
     }
 
-    /// Returns whether the spawns in the case request few processes, regardless of how the server parses them. Only for cases that test a
-    /// server.
+    /// Returns whether the spawns in the case request few processes, regardless of how the server parses them. Always true for PMI-1. Only
+    /// for cases that test a server.
     pub(crate) fn is_bounded(&self) -> bool {
         if self.scenario.dialect.framing() == Framing::Lines {
             return true;

@@ -29,7 +29,7 @@ pub(crate) fn is_bounded(sent: &[u8]) -> bool {
             bounded += count(body);
         }
     }
-    // After an invalid frame, a server may interpret the bytes differently than this reader.
+    // Every occurrence of the words counts, because a server may parse the bytes after an invalid frame differently than this reader.
     bounded == all
 }
 

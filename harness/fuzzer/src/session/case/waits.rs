@@ -10,8 +10,8 @@ use crate::session::pieces::written_bytes;
 use crate::session::reading::{MessageReader, WireMessage, enters_barrier, request_of};
 use crate::session::statement::{AwaitedResponse, ServerStep, wait};
 
-/// Adapts every wait to the oldest unanswered request before it. A wait without a request is removed, unless it is optional. A barrier that
-/// not all ranks enter is not answered.
+/// Adapts every wait to the oldest unanswered request before it. A wait without a request is removed, unless it is optional. A wait for a
+/// response that is not due becomes optional, for example if not all ranks enter a barrier.
 pub(crate) fn adapt_waits(scenario: &mut Scenario) {
     replace_waits(scenario, |_, answer, request| match (answer, request) {
         (AwaitedResponse::Optional, _) => Some(answer),

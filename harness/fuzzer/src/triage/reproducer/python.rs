@@ -8,7 +8,7 @@ use pmi_wire::{ConnectionMethod, Framing, Proc};
 use super::steps::{FinalCheck, ReproducerSession, ReproducerStep};
 use super::summary::{FindingSummary, LINES, comment};
 
-/// The beginning of every script, before its steps.
+/// The beginning of every script for a server under test, before its steps.
 const SCRIPT_START: &str = include_str!("server.py");
 /// The beginning of every script for a program under test, before its steps.
 const START_OF_PROGRAM: &str = include_str!("client.py");
@@ -107,7 +107,7 @@ def managers():  # a process whose parent has ended gets another parent
 /// Python code that stores the names of the ranks' parents before the last step.
 const MANAGERS_BEFORE: &str = "before = managers()";
 
-/// The end of every script.
+/// The end of every script for a server under test.
 const SCRIPT_END: &str = "\
 [control.close() for _, control, *_ in ranks.values()]
 try: job.wait(3)
@@ -130,7 +130,7 @@ def letters(n): return (b\"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 
 /// Minimum length of a run that is written as `letters(n)` or `b"x" * n` instead of a literal.
 const MIN_RUN_LENGTH: usize = 40;
-/// Minimum width of a line of steps, unless there are too few steps.
+/// The initial limit on the width of a line of steps. The limit is raised if the script would otherwise have too many lines.
 const MIN_LINE_WIDTH: usize = 120;
 
 /// The script of a session. See [`super::reproducer`].
@@ -139,7 +139,7 @@ pub(super) struct PythonScript<'a> {
     pub(super) session: &'a ReproducerSession,
 }
 
-/// A step of one or more consecutive processes.
+/// The same step for one or more processes.
 struct ScriptCall<'a> {
     processes: Vec<Proc>,
     step: &'a ReproducerStep,
@@ -210,7 +210,7 @@ impl PythonScript<'_> {
         format!("{head}{start}{defined}{steps}{end}")
     }
 
-    /// Returns the steps as calls. The same step of consecutive processes becomes a single call.
+    /// Returns the steps as calls. Consecutive equal steps of different processes become a single call.
     fn calls(&self) -> Vec<ScriptCall<'_>> {
         let mut calls: Vec<ScriptCall<'_>> = Vec::new();
         for (proc, step) in &self.session.steps {
@@ -253,7 +253,7 @@ impl PythonScript<'_> {
                     dictionary(&env)
                 )
             }
-            // When processes end, the launcher may die before its proxy, or instead of the proxy.
+            // When the ranks end, the launcher may die before its proxy, or instead of its proxy.
             FinalCheck::Death { launcher, signal } => {
                 let of_launcher = format!("job.poll() == {}", -signal);
                 let ended = "os.path.exists(here + \"/ended\")";
@@ -433,6 +433,6 @@ fn bytes(text: &[u8]) -> String {
 }
 
 fn literal(text: &[u8]) -> String {
-    // `escape_ascii` also escapes single quotes, which Python accepts.
+    // `escape_ascii` also escapes single quotes, but Python accepts this escape.
     format!("b\"{}\"", text.escape_ascii())
 }

@@ -452,7 +452,7 @@ impl LaunchedProcess {
         }
     }
 
-    /// Returns whether a launched process has died, after waiting up to [`EXIT_TIMEOUT`] for a process that is exiting.
+    /// Returns whether a process that a launcher has started has died. Waits up to [`EXIT_TIMEOUT`] for a process that is exiting.
     fn is_dying(&self) -> bool {
         let is_exiting =
             |process: &ForeignProcess| Pid::from_raw(process.pid()).is_some_and(procfs::is_exiting);
@@ -487,7 +487,7 @@ impl LaunchedProcess {
                 Ok(LibraryReport::NotCalled { missing: false, why }) => {
                     events.push(EventKind::Abandoned(AbandonReason::Mistake(why)));
                 }
-                // A library may write to descriptors that it does not own.
+                // A library may write to the connection to the runner, so an unreadable report is ignored.
                 Err(_) => {}
             }
         }

@@ -49,7 +49,7 @@ pub(super) struct ProgramJob<'a> {
     server: Server,
     /// The value of `PATH`, if the program must find the harness as `mpiexec`.
     pub(super) path: Option<OsString>,
-    /// The first line that was sent to the process that started an `mpiexec`; `None` after the process has answered.
+    /// The first line that was sent to the process that started an `mpiexec`, until the process has answered.
     pending_singinit: Option<Vec<u8>>,
     script: &'a dyn ProgramServer,
     record: EventRecorder<'a>,
@@ -323,8 +323,8 @@ impl<'a> ProgramJob<'a> {
         !due.is_empty()
     }
 
-    /// Kills a process group as a process manager would, except for processes that must exit on their own. If `requested` is true, these
-    /// processes are killed as well, because a process cannot foresee that another process requests an abort.
+    /// Kills a process group as a process manager would. If a process must exit on its own and a rule has been applied to it, only its
+    /// connection is closed, unless `requested` is true: a process cannot foresee that another process requests an abort.
     fn end_group(&mut self, group: GroupId, requested: bool) {
         let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == group).collect();
         for p in group {

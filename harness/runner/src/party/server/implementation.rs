@@ -503,7 +503,8 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// Returns an error if a program does not exist or is not executable, or a command does not contain the number of processes.
+    /// Returns an error if a program does not exist or is not executable, or if a command lacks the number of processes or has a
+    /// placeholder for a different connection method.
     pub fn check_commands(&self) -> Result<(), ImplementationError> {
         for command in std::iter::once(&self.command).chain(&self.command_nodes) {
             let program = &command[0];

@@ -156,7 +156,7 @@ struct PmiConnection {
     connection: NonBlockingStream,
     /// The server's process that holds the other end, if known.
     peer: Option<i32>,
-    /// The reactor's key of the connection; `None` after the server has ended the connection.
+    /// The reactor's key of the connection; `None` while the process is stopped, and after the server has ended the connection.
     key: Option<ReactorKey>,
 }
 
@@ -230,7 +230,7 @@ pub struct ServerParty {
     cancel: Option<String>,
     /// True if the remaining processes have been terminated.
     ended: bool,
-    /// True if SIGALRM may make the server act. A process that catches it then does not count as waiting.
+    /// True if SIGALRM may make the server act. If so, a process that catches SIGALRM does not count as waiting.
     alarms: bool,
     /// File name of the launcher's program.
     program: String,
@@ -375,7 +375,7 @@ impl ServerParty {
         Ok((party, words))
     }
 
-    /// Sets the required duration of silence. A caller that repeats important runs can use shorter times.
+    /// Sets the conditions under which silence counts as proven. A caller that repeats important runs can use weaker conditions.
     pub fn set_silence_times(&mut self, silence_times: SilenceTimes) {
         self.silence_times = silence_times;
     }
@@ -481,7 +481,8 @@ impl ServerParty {
         }
     }
 
-    /// Assigns a rank to a process: its PMI_RANK, or the first free rank if PMI_RANK is unusable.
+    /// Assigns a rank to a process: the rank in the response to its initack, or else its PMI_RANK. If that rank is unusable, assigns the
+    /// first free rank.
     fn introduce(&mut self, mut control: Channel, hello: RankHello) {
         let is_here =
             hello.relay_location.as_ref().is_none_or(|place| place.processes == relay::place().processes);
@@ -726,14 +727,14 @@ impl ServerParty {
         self.ranks.len() as u32 >= self.expected_ranks && self.ranks.values().any(|rank| !rank.exit_ordered)
     }
 
-    /// Records an event after which the server may continue.
+    /// Restarts the measurement of silence after an event that may make the server continue.
     fn break_silence(&mut self) {
         self.quiet_since = Instant::now();
         self.waits_elsewhere = false;
     }
 
-    /// Returns the required duration of idleness. While processes start or end, no response is due, and frequent checks cost more
-    /// than they save.
+    /// Returns the required duration of idleness. While processes start or end, the duration is at least [`IDLE_TIME`]: no response is due
+    /// then, and frequent checks cost more than they save.
     fn required_idle_time(&self) -> Duration {
         if self.waits_elsewhere {
             Duration::ZERO

@@ -28,11 +28,12 @@ use crate::upstream::UpstreamMonitor;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, PartyKind, Severity};
 
-/// Maximum number of findings against a party in a scenario. Further findings are dropped, because they would add no information.
-const MAX_FINDINGS_PER_PARTY: usize = 1000;
+/// Maximum number of monitor findings about a process. Further findings are dropped, because they would add no information.
+const MAX_FINDINGS_PER_PROCESS: usize = 1000;
 
-/// Number of monitor findings against the party under test after which a scenario ends early.
-const MAX_MONITOR_FINDINGS: usize = 200;
+/// Number of monitor findings about a process, against the party under test, after which a scenario ends early. The limit is for each
+/// process: in a scenario with hundreds of processes, a note about each of them must not hide later findings.
+const MAX_FINDINGS_OF_SCENARIO: usize = 200;
 
 /// The requirement that is broken by a job that keeps running after all of its processes have ended.
 const JOB_ENDS_REQUIREMENT: &str = ids::DE_FACTO_JOB_ENDS;
@@ -90,6 +91,8 @@ pub struct Judge {
     program: ProgramState,
     library: LibraryJudge,
     monitor_findings: Vec<Finding>,
+    /// True if the party under test has caused far more findings about one process than a report needs.
+    has_too_many_findings: bool,
     /// Findings about unmet expectations of the scenario.
     scenario_findings: Vec<Finding>,
     expectation: Option<Expectation>,
@@ -143,6 +146,7 @@ impl Judge {
             conversation: Conversation::default(),
             program: ProgramState::default(),
             monitor_findings: Vec::new(),
+            has_too_many_findings: false,
             scenario_findings: Vec::new(),
             expectation: None,
             expectation_state: ExpectationState::Met,
@@ -183,7 +187,10 @@ impl Judge {
             }
             // The limit applies to each party separately, so that the harness's deliberate violations do not displace findings against the
             // implementation.
-            if self.count_monitor_findings(finding.party) < MAX_FINDINGS_PER_PARTY {
+            let is_alike = |f: &&Finding| (f.party, f.proc) == (finding.party, finding.proc);
+            let earlier = self.monitor_findings.iter().filter(is_alike).count();
+            self.has_too_many_findings |= finding.party == self.party && earlier >= MAX_FINDINGS_OF_SCENARIO;
+            if earlier < MAX_FINDINGS_PER_PROCESS {
                 self.monitor_findings.push(finding);
             }
         }
@@ -262,13 +269,8 @@ impl Judge {
     /// Returns whether the scenario should end early, because it was abandoned or because there are far too many findings or processes.
     pub fn should_end_early(&self) -> bool {
         let abandoned = self.unjudged.is_some() || self.scenario_error.is_some();
-        let findings =
-            !self.has_no_scenario && self.count_monitor_findings(self.party) >= MAX_MONITOR_FINDINGS;
-        abandoned || findings || self.monitor.starts_too_many()
-    }
-
-    fn count_monitor_findings(&self, party: PartyKind) -> usize {
-        self.monitor_findings.iter().filter(|f| f.party == party).count()
+        let has_too_many = !self.has_no_scenario && self.has_too_many_findings;
+        abandoned || has_too_many || self.monitor.starts_too_many()
     }
 
     /// Returns whether the monitor has reported that the server starts far more processes than requested.
@@ -1054,6 +1056,23 @@ mod tests {
         let mut judge = Judge::new(party, Vec::new());
         numbered(kinds).iter().for_each(|event| judge.observe(event));
         judge.finish(Vec::new())
+    }
+
+    #[rstest]
+    #[case::of_one_process(1, 250, true)]
+    #[case::of_many_processes(250, 1, false)]
+    fn too_many_findings_about_a_process_end_the_scenario(
+        #[case] ranks: u32,
+        #[case] times: usize,
+        #[case] ends: bool,
+    ) {
+        let unrequested =
+            (0..ranks).flat_map(|rank| vec![event(&format!("{rank} < cmd=maxes rc=0")); times]);
+        let mut judge = Judge::new(PartyKind::Server, Vec::new());
+        let events = numbered([launched(ranks, 1)].into_iter().chain(unrequested));
+        events.iter().for_each(|event| judge.observe(event));
+        assert_eq!(judge.should_end_early(), ends);
+        assert!(judge.take_monitor_findings().len() >= 200);
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn reports_a_launcher_that_keeps_running() {
     assert!(session.1 == "odd" && session.2.contains("the launcher keeps running"), "{steps:?}");
 }
 
-/// A process manager whose event loop wakes up for a timer does not count as busy, so `doctor` can still detect its silence.
+/// A process manager whose event loop wakes up on a timer does not count as busy. `doctor` reports that its silence cannot be proved.
 #[test]
 fn reports_manager_that_polls_with_a_long_timer() {
     let polls = "import subprocess, sys, time\np = subprocess.Popen(sys.argv[1:])\nwhile p.poll() is None: time.sleep(0.2)";

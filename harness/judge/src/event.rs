@@ -336,7 +336,7 @@ pub enum EventKind {
         /// The reason why the call was not made.
         why: String,
     },
-    /// A call of a library function has returned.
+    /// A call to a library function has returned.
     Returned {
         /// The process that made the call.
         proc: Proc,

@@ -77,7 +77,7 @@ pub enum ExpectationKind {
     /// call are ignored.
     #[serde(rename = "asks")]
     SendsRequest(Vec<Pattern>),
-    /// A call of a library returns.
+    /// A call to a library function returns.
     Returns {
         /// The return code.
         code: ReturnCode,

@@ -1066,8 +1066,7 @@ mod tests {
         #[case] times: usize,
         #[case] ends: bool,
     ) {
-        let unrequested =
-            (0..ranks).flat_map(|rank| vec![event(&format!("{rank} < cmd=maxes rc=0")); times]);
+        let unrequested = (0..ranks).flat_map(|rank| vec![event(&format!("{rank} < cmd=maxes rc=0")); times]);
         let mut judge = Judge::new(PartyKind::Server, Vec::new());
         let events = numbered([launched(ranks, 1)].into_iter().chain(unrequested));
         events.iter().for_each(|event| judge.observe(event));

@@ -219,7 +219,7 @@ pub fn without_protocol_variables(command: &mut Command, ours_too: bool) {
     for (name, _) in std::env::vars_os() {
         let bytes = name.as_bytes();
         let is_ours = bytes.starts_with(b"PMI_CONFORM");
-        // An outer Hydra sets this variable, from which the judge derives the placement.
+        // The judge derives the placement from this variable, so the value of an outer Hydra would mislead it.
         let is_of_placement = bytes == LOCAL_SIZE_VARIABLE.as_bytes();
         if is_protocol_variable(bytes) || ours_too && is_ours || is_of_placement {
             command.env_remove(name);

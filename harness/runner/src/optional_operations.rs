@@ -233,7 +233,7 @@ pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capa
 pub(crate) enum ProbeResult {
     /// The server acknowledged the request, or the library under test sent the request or returned success.
     Acknowledged,
-    /// The request was refused or not answered, or the call of the library failed. The text completes a sentence that begins with "it".
+    /// The request was refused or not answered, or the call to the library failed. The text completes a sentence that begins with "it".
     Lacking(String),
     /// The probe was inconclusive: for example, the implementation crashed or never reached the request.
     Unknown,

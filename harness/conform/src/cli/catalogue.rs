@@ -64,7 +64,9 @@ pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
                 known.push(format!("{what} {}", operations.join(" and ")));
             }
         }
-        known.extend(profile.start_timeout.map(|seconds| format!("processes may take {seconds} s to start")));
+        known.extend(
+            profile.start_timeout.map(|seconds| format!("processes may take up to {seconds} s to start")),
+        );
         known.extend(profile.max_ranks.map(|most| format!("at most {most} ranks")));
         if !known.is_empty() {
             writeln!(text, "  {}", known.join("; "))?;

@@ -270,10 +270,10 @@ impl LibraryJudge {
     fn check_end(&mut self, p: Proc, cites: &str, silence: SilenceEvidence) -> ExpectationState {
         let process = self.process(p);
         if let Some(returned) = process.returned.take() {
-            // `api::returned` reports every return of PMI_Abort.
             let Some(PendingCall { function, .. }) = process.call.take() else {
                 return ExpectationState::Broken;
             };
+            // `api::returned` already reports a return from an abort.
             if api::is_abort(function) {
                 return ExpectationState::Broken;
             }

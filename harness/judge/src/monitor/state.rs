@@ -130,7 +130,7 @@ pub(super) struct MonitoredRank {
     pub(super) framing: Framing,
     pub(super) fullinit_sent: bool,
     pub(super) fullinit_accepted: bool,
-    /// True if the last response in a frame was a refusal.
+    /// True if the last PMI-2 response to the process was a refusal.
     pub(super) refused: bool,
     /// The incomplete spawn request that the process is sending.
     pub(super) spawn: Option<SpawnCollector>,

@@ -709,7 +709,7 @@ fn judges_mapping_by_reported_nodes(
 #[rstest]
 #[case::spread("1", "(vector,(0,2,1))", 0)]
 #[case::on_one_node("2", "(vector,(0,2,1))", 1)]
-fn ignores_mapping_if_nodes_are_unknown(#[case] local: &str, #[case] mapping: &str, #[case] broken: usize) {
+fn judges_mapping_only_if_nodes_are_known(#[case] local: &str, #[case] mapping: &str, #[case] broken: usize) {
     assert_eq!(mapping_of_two(1, [("MPI_LOCALNRANKS", local); 2], mapping).len(), broken);
 }
 

@@ -129,7 +129,7 @@ impl LibraryGenerator {
         self.plain("finalize")
     }
 
-    /// Returns a call of the function for an operation, without random choices.
+    /// Returns a call to the function for an operation, without random choices.
     pub(crate) fn plain(&self, operation: &str) -> PlannedCall {
         let (function, mut none) = (self.function(operation), Unstructured::new(&[]));
         let call =

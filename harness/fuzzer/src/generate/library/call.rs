@@ -8,7 +8,7 @@ use crate::session::op::Op;
 use crate::session::pieces::without_span;
 use crate::session::statement::{rank_or_all, step};
 
-/// A call of a library's function, and the request that it may cause.
+/// A call to a library function, and the request that it may cause.
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedCall {
     /// The requirement on the return codes of failed calls; empty if there is no such requirement.

@@ -1,4 +1,4 @@
-//! Cases for a library: calls of its functions, and the responses to its requests, with at most two mutations.
+//! Cases for a library: calls to its functions, and the responses to its requests, with at most two mutations.
 
 pub mod api;
 pub(super) mod call;

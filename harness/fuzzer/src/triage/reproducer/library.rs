@@ -15,7 +15,7 @@ use super::symptom::{NotReproducible, Symptom};
 
 const START: &str = include_str!("library.c");
 
-/// Returns whether the events contain a call of a library function.
+/// Returns whether the events contain a call to a library function.
 pub(super) fn is_of_library(events: &[Event]) -> bool {
     events.iter().any(|event| matches!(event.kind, EventKind::Called { .. }))
 }

@@ -326,7 +326,9 @@ fn crashes_in_places(within: &[&str], more: &[&str]) -> (Vec<String>, String) {
     let server = faulty_manager("crash-in-places");
     let mut command = Command::new(within.first().unwrap_or(&CONFORM));
     command.args(within.get(1..).unwrap_or_default());
-    command.args(["fuzz", "--server", &server, "--seed", "1", "--sessions", "60", "--valid", "-n", "1"]);
+    command.args(["fuzz", "--server", &server, "--seed", "1", "--sessions", "120", "--valid", "-n", "1"]);
+    // With one worker, the sessions depend on the seed alone.
+    command.args(["--workers", "1"]);
     command.args(more).current_dir(folder.path()).stdin(Stdio::null()).env_remove("PMI_CONFORM_SERVER");
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

@@ -1568,7 +1568,7 @@ mod tests {
             cited(outcome(PartyKind::Library, events).findings)
         };
         assert_eq!(found("fail"), ["rfc13.init.highest-mutual", "pmi2.common.api.errors"]);
-        // If the scenario accepts any outcome of the call, the frame is reported as well.
+        // The frame is reported even if the scenario accepts any outcome of the call.
         assert!(found("any").contains(&"rfc13.init.highest-mutual".to_owned()), "{:?}", found("any"));
     }
 }

@@ -381,7 +381,7 @@ impl Scanner<'_> {
         let Some(length) = self.text[start..].find('>') else {
             self.at = self.text.len();
             let span = self.span(start, start + 1);
-            self.sink.error(span, "`<` without `>`").help("write `<<` for the character itself");
+            self.sink.error(span, "`<` without `>`").help("write `<<` for a literal `<`");
             return;
         };
         self.at = start + length + 1;
@@ -437,8 +437,7 @@ impl Scanner<'_> {
             }
             None => {
                 let span = self.span(start, self.at);
-                let help =
-                    format!("write `<<` for the character itself; the forms are <{}>", FORMS.join("> <"));
+                let help = format!("write `<<` for a literal `<`; the forms are <{}>", FORMS.join("> <"));
                 self.sink.error(span, format!("unknown form `<{word}>`")).suggest(word, FORMS).help(help);
             }
         }

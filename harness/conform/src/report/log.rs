@@ -205,8 +205,9 @@ pub(crate) fn read_parts(
         }
         let parsed = match &run {
             None => first(&name, &bytes),
-            Some(_) => serde_json::from_slice(&bytes)
-                .map_err(|e| wrong(format!("invalid line, {}: delete it to read the rest", reason(&e)))),
+            Some(_) => serde_json::from_slice(&bytes).map_err(|e| {
+                wrong(format!("invalid line: {}; delete this line to read the rest", reason(&e)))
+            }),
         };
         let parsed = match parsed {
             Err(LogError::Line { .. }) if !bytes.ends_with(b"\n") => break,

@@ -269,7 +269,7 @@ impl Server {
         self.state().waiting = Some(self.waiting(p.group));
     }
 
-    // ----- the process
+    // ----- groups and singletons
 
     fn affect_group(&mut self, group: GroupId) {
         let p = Proc { group, rank: 0 };

@@ -25,7 +25,7 @@ impl Drop for TracerGuard {
     }
 }
 
-/// Runs `play`. During the run, processes that this thread starts request to be traced over `connection`.
+/// Runs `play`. Meanwhile, each process that this thread starts sends a request over `connection` to be traced.
 pub(super) fn with_tracer<T>(connection: RawFd, tracer: i32, play: impl FnOnce() -> T) -> T {
     TRACER.set(Some((connection, tracer)));
     let _asking = TracerGuard;

@@ -161,12 +161,12 @@ impl MeasuredJob {
             }
             Incoming::Interrupted => Err(MeasureError::Interrupted),
             Incoming::Nothing(SilenceProof::Idle) => {
-                Err(self.unexpected("no response: the process manager's processes are waiting".to_owned()))
+                Err(self.unexpected("no response: the process manager's processes are idle".to_owned()))
             }
             Incoming::Nothing(SilenceProof::Unread) => {
                 let ranks = Proc::list(&self.party.unread());
                 Err(self.unexpected(format!(
-                    "no response: the process manager's processes are waiting and have not read the request from {ranks}"
+                    "no response: the process manager's processes are idle and have not read the request from {ranks}"
                 )))
             }
             Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {

@@ -38,7 +38,7 @@ pub enum NotReproducible {
     #[error("the finding needs an earlier job")]
     EarlierJob,
     /// The finding needs a concurrent job.
-    #[error("the finding needs another job at the same time")]
+    #[error("the finding occurs only while another job is running")]
     OtherJob,
     /// No launcher was started.
     #[error("no launcher was started")]

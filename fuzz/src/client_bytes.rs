@@ -60,7 +60,7 @@ pub fn run(data: &[u8]) {
                     waiting.take(),
                     "the response does not belong to the pending request"
                 );
-                // Count the responses of each kind as coverage, because they share most of the code.
+                // Responses of different kinds run mostly the same code, so each kind is also counted as coverage.
                 counters::seen(
                     operation as u32 * 2 + u32::from(matches!(answer, ServerResponse::Failed { .. })),
                 );

@@ -10,7 +10,7 @@ const COUNT: usize = 1024;
 static COUNTERS: [AtomicU8; COUNT] = [const { AtomicU8::new(0) }; COUNT];
 
 fn counter(what: u32) -> &'static AtomicU8 {
-    // The multiplier of Fibonacci hashing spreads neighbouring values.
+    // Multiplying by the constant of Fibonacci hashing spreads neighbouring values over the counters.
     &COUNTERS[(what.wrapping_mul(0x9e37_79b1) >> 16) as usize % COUNT]
 }
 

@@ -49,7 +49,7 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
         assert_eq!(framer.partial_frame(), expected.partial(pushed), "wrong bytes of an incomplete frame");
     }
     assert!(expected.is_done(pushed), "the framer did not return a complete frame");
-    // The limit is doubled, because a growing buffer doubles its capacity.
+    // The framer may use twice the memory of its stored bytes, because a growing buffer doubles its capacity.
     let held = if cuts == 0 { stream.len() } else { limit.saturating_add(HEADER + 32).min(stream.len()) };
     memory::check(before, 2 * held + 1024, "a framer");
 }
@@ -224,6 +224,6 @@ fn connection(limit: usize, stream: &[u8]) {
             assert_eq!(whole.partial(direction), read.partial(direction));
         }
     }
-    // The connection keeps all bytes that a client sends before its offer is answered.
+    // A connection keeps all bytes that a client sends before its offer is answered, so the allowed memory depends on the whole stream.
     memory::check(before, 12 * (limit.min(stream.len()) + stream.len()) + 4096, "three connections");
 }

@@ -72,7 +72,7 @@ fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<ReceivedFrame>, Optio
         }
     }
     assert!(decoder.partial().len() <= bytes.len());
-    // A frame without a body has 20 bytes, but its decoded record has up to 100.
+    // A frame without a body is 20 bytes long, but its decoded record takes up to 100 bytes.
     memory::check(before, 4096 + 32 * bytes.len(), "the decoder with its records");
     (received, None)
 }

@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
         seq += 1;
     }
     check(&monitor.take_findings(), seq);
-    // Each event may create a process, a group, or a pending request.
+    // Each event may create a process, a group, or a pending request, so the allowed memory grows with the number of events.
     memory::check(before, (64 << 10) + 1024 * seq as usize + 64 * data.len(), "the judge");
 }
 

@@ -66,7 +66,7 @@ pub fn run(data: &[u8]) {
             behaviours: known.suite.behaviours(),
         };
         for mistake in check(&scenario, &env) {
-            // A diagnostic in a fragment refers to the text of the fragment.
+            // The location of a diagnostic in a fragment refers to the text of the fragment, not of the scenario.
             let text = mistake.source.text.clone();
             check_place(&mistake, &text);
         }

@@ -88,7 +88,7 @@ impl DialectSession {
                 }
             }
         }
-        // A spawn request of a hundred bytes creates a group of up to four processes, in both servers.
+        // A byte of input may use many bytes of memory: a spawn request of a hundred bytes creates up to four processes in each server.
         memory::check(before, (64 << 10) + self.bytes * data.len(), "a server");
     }
 

@@ -96,7 +96,7 @@ impl Session {
         };
         session.observe(EventKind::Launched { command: vec![], ranks: size, nodes });
         session.start_group(0);
-        // All processes join now, unless the steps in the input make them join later.
+        // All processes join now, unless the input makes them join in later steps.
         if head & 0x80 == 0 {
             session.procs(0).for_each(|p| session.join(p, true));
         }
@@ -156,7 +156,7 @@ impl Session {
                 let rows = protocol::documented_exchanges(self.framing()).iter();
                 let rows: Vec<_> =
                     rows.filter(|row| !row.is_draft_only() && row.operation != "ring").collect();
-                // The first row, `init`, is skipped.
+                // Skip the first row, `init`, because the process has already joined.
                 self.request(p, rows[1 + usize::from(what) % (rows.len() - 1)], detail, how);
             }
         }

@@ -258,7 +258,8 @@ fn book_sessions_with_peers_produce_the_output_shown() {
     assert!(sessions(&path(&bin), true) > 10);
 }
 
-/// Returns the words of every `pmi-conform` command on a page: in lines of sessions, in unnamed blocks, and in indented code.
+/// Returns the words of every `pmi-conform` command on a page: in console blocks, in fenced blocks without a language, and in
+/// indented code.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;

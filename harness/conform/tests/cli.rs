@@ -568,7 +568,7 @@ fn runs_with_processes_yield_the_same_findings() {
             timeless(line);
             let line = line.as_object_mut().unwrap();
             line.remove("last_events");
-            // If a rank dies, the end of another process may be observed before or after that death.
+            // If a rank dies, another process's end may be observed before or after that death, so the recorded exit may vary.
             line.remove("exit");
             for finding in line.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten() {
                 finding["finding"].as_object_mut().unwrap().remove("seq");

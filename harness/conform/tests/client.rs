@@ -56,7 +56,7 @@ fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
     names.retain(|name| {
-        // A scenario from a file with rows is named `FILE[ROW]`, and a scenario from a product `FILE[ROW-OF-TABLE.ROW]`.
+        // A scenario from a file with rows is named `FILE[ROW]`, and one that is played for each row of a table `FILE[ROW-OF-TABLE.ROW]`.
         let sample = name.rsplit_once('.').or_else(|| name.split_once('['));
         samples.insert(sample.map_or_else(|| name.clone(), |(sample, _)| sample.to_owned()))
     });
@@ -316,7 +316,7 @@ fn mpi_program_deviates_as_recorded(
 #[test]
 fn interrupt_stops_the_probe() {
     let program = Program::new(CLIENT, 2).unwrap();
-    // A program that is killed before its first message has not offered a version.
+    // The interrupted probe kills the program before its first message. Without an offer, PMI-1 is assumed.
     assert_eq!(offered_dialect(&program, ScenarioLimits::default(), &AtomicBool::new(true)), Dialect::Pmi1);
 }
 

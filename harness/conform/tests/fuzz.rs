@@ -150,7 +150,8 @@ fn replays_bug_together_with_its_earlier_job() {
 /// arbitrary. Violations of MPICH's table count only on request.
 #[test]
 fn finds_bugs_in_group_barriers() {
-    // The first generated session finds the bug. Later sessions depend on the corpus, which is not the same in every campaign.
+    // With these seeds, the first generated session finds the bug. This matters because later sessions depend on the corpus, which differs
+    // between campaigns.
     let cases = [
         ("group-tag-of-sixteen-bits", ["2", "40"], "rule--mpich-1.2.barrier.tag--"),
         ("group-one-at-a-time", ["29", "12"], "hang--mpich-1.2.barrier.several-open--"),
@@ -433,7 +434,7 @@ fn minimized_corpus_keeps_coverage_and_finds_bug() {
     let (small, all) = (files("small"), files("one/corpus") + files("two/corpus"));
     assert!(status == 0 && 0 < small && small < all, "{small} of {all}: {text}");
     assert!(text.contains(&format!("{small} of {all} sessions")), "{text}");
-    // The sessions are not added to an existing corpus.
+    // `--minimize-corpus` does not add the sessions to an existing corpus.
     let (status, text) = go(&[&both[..], &["--minimize-corpus", "small"]].concat());
     assert!(status == 2 && text.contains("small: already contains a corpus"), "{text}");
     // The small corpus covers at least 95 % of the transitions that the large corpus covers.

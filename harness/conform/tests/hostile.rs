@@ -303,7 +303,8 @@ fn missing_or_wrong_descriptor_breaks_a_requirement() {
 
 #[test]
 fn agents_report_without_their_name_or_environment() {
-    // The process manager ends at the first request, which shows that all agents have reported.
+    // The process manager exits at the first request. The runner sends a request only after all agents have reported, so this failure shows
+    // that they have.
     let run = one(&hostile("renamed"));
     assert_eq!(run.only(), "fail", "{}", run.log);
 }
@@ -321,7 +322,7 @@ fn reports_and_kills_background_processes() {
 #[test]
 fn kills_processes_left_by_a_manager() {
     let sleep = unique_sleep(2);
-    // The process has a clean environment and its own session, so only its parent identifies it.
+    // The first `sleep` has a clean environment and its own session, so only its parent identifies it.
     let server = after(&format!("env -i PATH=\"$PATH\" setsid sleep {sleep} & sleep {sleep} &"));
     for jobs in ["1", "2"] {
         let run = run(&["--server", &server, "--filter", "group/", "-j", jobs, "--timeout", "20"]);

@@ -194,7 +194,7 @@ impl Observer for JudgesAgain<'_> {
         let mut judge = LogJudge::new(header, self.suite, Strictness::Must);
         events.into_iter().for_each(|event| judge.event(&result.scenario, event));
         let mut again = judge.result(result, deviations);
-        // The log truncates long lines.
+        // The log truncates long lines, so these events are not compared.
         again.last_events.clone_from(&result.last_events);
         assert!(again == *result, "{}: {:?} {:?}", result.scenario, result.findings, again.findings);
     }
@@ -377,7 +377,7 @@ fn library_without_its_manager_is_not_judged() {
     assert!(
         results.iter().any(|r| r.scenario == "library/object/file[soname]" && r.verdict == Verdict::Pass)
     );
-    // The library cannot be judged under a foreign manager either.
+    // `serve` is not the library's own process manager, so the library cannot be judged under `serve` either.
     let results = under_serve(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
     assert!(results.iter().all(|r| r.findings.is_empty()));
     let fails = |r: &&ScenarioResult| r.reason.as_ref().is_some_and(|why| why.contains("fails under"));
@@ -544,7 +544,7 @@ fn judges_libraries_by_the_rules_for_programs() {
     assert_eq!(of("library/replies/fails[get.refused]", "dies-of-a-closed-connection").0, Verdict::Crashed);
     // Spawn is optional for a process manager, so a library that is judged without one need not support spawn either.
     assert_eq!(of("library/spawn/calls[plain]", "lacks-spawn").0, Verdict::NotApplicable);
-    // RFC 13 does not require an output argument for PMI_Init.
+    // RFC 13 does not require PMI_Init to reject a null pointer, so the finding is only a note.
     assert_eq!(of("library/init/null", "init-null").0, Verdict::Note);
 }
 
@@ -684,7 +684,7 @@ fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<
 fn program_that_offers_version_2_is_judged_in_pmi2() {
     let (status, red) = judge_program(PMI2_LIBRARY_PROGRAM, "program", &[]);
     assert_eq!((status, red), (Some(0), Vec::new()));
-    // After any response to its offer, the program sends PMI-2 frames.
+    // This program sends PMI-2 frames regardless of the response to its offer.
     let (status, red) = judge_program(PMI2_CLIENT, "client", &["--filter", "pmi2/client/refused/init"]);
     assert_eq!(status, Some(1));
     let cited = |line: &String| match line.contains("[lower]") {

@@ -26,7 +26,7 @@ fn measures_each_phase_for_each_rank_count() {
         assert!(seconds.values().all(|took| took.as_f64().unwrap() > 0.0), "{of}");
         assert!(of["memory"].as_u64().unwrap() > 0);
         assert!(of["requests_per_second"].as_f64().unwrap() > 0.0);
-        // Each value takes 64 bytes, and allocations may be rounded up.
+        // Each value has 64 bytes, and its key takes additional memory.
         assert!(of["memory_per_key"].as_f64().unwrap() > 64.0, "{of}");
     }
     assert_eq!(report[0]["growth"].as_object().unwrap().len(), 12);

@@ -189,7 +189,7 @@ pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64
 /// Returns whether the behaviour that `cause` reports leads to the behaviour that `effect` reports.
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
-        // In a single sentence, RFC 13 requires the client to close the connection and to abort.
+        // A single sentence of RFC 13 requires the client to close the connection and to abort, so both violations have the same cause.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
         // After the choice of a wrong version, the server and the client use different versions. A hang is reported
         // only for the first process, which may not be the one with the wrong version.

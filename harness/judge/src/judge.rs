@@ -465,7 +465,7 @@ impl Judge {
         let judged = |why: &UnjudgedReason| {
             why.verdict() == Verdict::Unjudged && !matches!(why, UnjudgedReason::Silent(_))
         };
-        // Events of a crash analysis were recorded after the scenario.
+        // Events of a crash analysis are recorded after the scenario has ended.
         let later =
             |event: &Event| matches!(event.kind, EventKind::Backtrace(_) | EventKind::Untraced { .. });
         let end = events.iter().position(later).unwrap_or(events.len()) as u64;
@@ -528,7 +528,7 @@ impl Judge {
                     }
                     Err(Mismatch(what)) => {
                         self.find_mismatch(p, cites, format!("{} ({what})", pattern.shown), &line);
-                        // A refused spawn starts no process group, so the missing processes must not cause a second finding.
+                        // `consume` records a refused spawn, which starts no processes. Their absence must not cause a second finding.
                         self.conversation.consume(&line);
                         // The following steps are judged as if the value had been correct, so that one wrong value does
                         // not hide other errors. A proxy's request is an exception: with a wrong value it is a
@@ -1190,7 +1190,7 @@ mod tests {
         let must_not =
             [(Grade::Pass, answer("cmd=my_kvsname kvsname=k")), (Grade::Pass, ExpectationKind::Close)];
         assert_eq!(refused(&must_not, "0 < cmd=my_kvsname rc=-1"), ["rfc13.abnf.c-kvsname"]);
-        // The form of the accepted response does not matter here.
+        // The scenario accepts this refusal, but the malformed value is still reported.
         assert_eq!(refused(&may_fail, "0 < cmd=my_kvsname rc=-1 kvsname=a=b"), ["rfc13.abnf.word"]);
     }
 

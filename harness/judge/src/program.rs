@@ -227,7 +227,7 @@ impl ProcessState {
     /// succeeds.
     fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary, is_requested: bool) {
         use Operation::{Abort, Appnum, Get, Init, Kvsname, Maxes, Universe};
-        // A client has defaults for limits and attributes, and versions have separate requirements.
+        // A client need not fail without limits or attributes, because it has defaults for them. Versions have separate requirements.
         let Some(operation) = self
             .last_operation
             .filter(|operation| !matches!(operation, Init | Maxes | Universe | Appnum | Abort))
@@ -667,7 +667,7 @@ impl ProgramState {
                     ExpectationKind::FailsOrMatches | ExpectationKind::SameOutput => {
                         process.differing_output()
                     }
-                    // Processes that do not end are always reported.
+                    // `Ends` needs no check here, because a process that does not end is always reported.
                     _ => continue,
                 };
                 is_met &= broken.is_none();

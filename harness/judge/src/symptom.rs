@@ -58,7 +58,7 @@ pub(crate) fn of(finding: &Finding) -> String {
     if let Some(crash) = Crash::read(&finding.seen).filter(|_| finding.requirement == NO_CRASH) {
         return match &finding.place {
             Some(CrashLocation::Function(name)) => format!("signal {} (in {name})", crash.signal),
-            // An address differs in every build.
+            // Addresses differ between builds, so the symptom omits them.
             _ => format!("signal {}", crash.signal),
         };
     }

@@ -208,7 +208,7 @@ impl UpstreamMonitor {
         here.map(|(rank, _)| Proc { group, rank }).collect()
     }
 
-    // ----- the clients' side ---------------------------------------------------------------------------------------
+    // ----- messages between clients and their proxies --------------------------------------------------------------
 
     fn arrived(&mut self, proc: Proc, direction: Direction, message: &Result<Decoded<'_>, FramingError>) {
         let client = self.client(proc);
@@ -274,7 +274,7 @@ impl UpstreamMonitor {
         );
     }
 
-    // ----- the upstream's side -------------------------------------------------------------------------------------
+    // ----- messages between proxies and the upstream ---------------------------------------------------------------
 
     fn upstream_sent(&mut self, answers: Option<u64>, text: &[u8]) {
         let Some(passed) = answers.and_then(|id| self.forwarded.get_mut(&id)) else { return };

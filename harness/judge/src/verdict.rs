@@ -138,7 +138,7 @@ pub struct JudgedFinding {
     /// The help text, for example our interpretation of the requirement.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub help: String,
-    /// True if only valid input led to the finding. Computed for the first failures of a scenario.
+    /// True if only valid input led to the finding. Computed only for the first few failures of a scenario; false for the others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub valid_input: bool,
     /// The text of the scenario's line at which the finding was made. Users who installed the command do not have the scenario's file.

@@ -42,7 +42,7 @@ unsafe fn own_space(
     }
 }
 
-// ----- Initialization
+// ----- Initialization functions
 
 api! {
     /// Initializes the library.
@@ -95,7 +95,7 @@ api! {
     /// Finalizes PMI.
     fn PMI_Finalize() {
         api(|session| {
-            // The library makes no requests after finalize, even if the process manager refuses it.
+            // The session ends even if the process manager refuses the finalize request.
             let mut session = session.take().ok_or(Code::ErrInit)?;
             session.ask(Client::finalize, Code::Fail).map(drop)
         })
@@ -117,7 +117,7 @@ api! {
     }
 }
 
-// ----- Process group
+// ----- Process group functions
 
 api! {
     /// Gets the size of the group.
@@ -187,7 +187,7 @@ api! {
     }
 }
 
-// ----- Keyval space
+// ----- Keyval space functions
 
 /// Gets the name of the group's keyval space.
 ///
@@ -279,7 +279,7 @@ api! {
     }
 }
 
-// ----- Dynamic processes
+// ----- Spawn and name service functions
 
 api! {
     /// Starts programs as a new process group.
@@ -350,7 +350,7 @@ api! {
     }
 }
 
-// ----- Options
+// ----- Option functions
 
 api! {
     /// Fails, because this optional function is not supported.

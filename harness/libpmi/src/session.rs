@@ -70,7 +70,7 @@ impl InitializedProcess {
         };
         let mut code = Code::Fail;
         let answer = self.ask(|c| c.put(key, value).inspect_err(|misuse| code = what(misuse)), Code::Fail);
-        // `code` is returned both if the client refuses to send the request and if the process manager refuses it.
+        // If the client refuses to send the request, `code` is the reason. If the process manager refuses it, `code` is still `Fail`.
         answer.map(drop).map_err(|_| code)
     }
 

@@ -42,7 +42,7 @@ impl<B> ReceiveResult<B> {
             Ok((bytes, _)) => Some(Self::Bytes(bytes)),
             Err(Errno::INTR) => None,
             Err(Errno::AGAIN) => Some(Self::Nothing),
-            // ECONNRESET: the other side closed its end without reading everything that was sent to it, and everything that it sent has
+            // ECONNRESET: the other side closed its end without reading everything that was sent to it. All bytes that it sent have already
             // been read.
             Err(_) => Some(Self::End),
         }
@@ -192,7 +192,7 @@ impl NonBlockingStream {
     /// Returns the number of bytes that the other side has not taken from the kernel; `None` if this number is unknown.
     pub fn unread_bytes(&self) -> Option<usize> {
         let under_way = unread_bytes(&self.fd)?;
-        // `under_way` excludes bytes that have arrived over TCP, whether they have been read or not.
+        // On TCP, `under_way` excludes all bytes that have arrived, even those that have not been read.
         match self.ends {
             Some(ends) => Some(under_way + tcp::find_peer(ends)?.unread),
             None => Some(under_way),
@@ -229,14 +229,14 @@ impl NonBlockingStream {
     /// Makes [`receive_or_peek`](Self::receive_or_peek) leave short messages in the kernel from now on. If the system cannot report where
     /// new bytes begin, messages are still taken at once.
     pub fn leave_short_messages(&mut self) {
-        // Only local sockets wake the sender when the receiver reads its message.
+        // Leaving messages in the kernel saves nothing over TCP: only a local socket wakes its sender when the receiver takes a message.
         if self.ends.is_some() {
             return;
         }
-        // Both ends have buffers of the same size, unless the other side has changed its buffer's size.
+        // The other end's send buffer is as large as this one, unless the other side has changed the size.
         let room = rustix::net::sockopt::socket_send_buffer_size(&self.fd).unwrap_or(0);
         let most = MAX_LEFT_MESSAGES.min(room / 4 / MESSAGE_COST);
-        // Some sandboxes accept every option, but support only a few.
+        // Some sandboxes accept every socket option, but support only a few, so the offset is read back.
         if most > 0 && set_peek_offset(&self.fd, 0).is_ok() && peek_offset(&self.fd) == Some(0) {
             self.unread_in_kernel =
                 Some(UnreadBytes { bytes: 0, messages: 0, max_messages: most, is_old: false });
@@ -321,7 +321,7 @@ impl NonBlockingStream {
 
     /// Shuts down the connection, even if other processes hold this end open.
     pub fn shut_down(&self) {
-        // A descriptor that is not a socket, or a connection that has ended, only needs to be closed.
+        // This fails if the descriptor is not a socket or the connection has ended. Closing the descriptor is then enough.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 }

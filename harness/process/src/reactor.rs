@@ -169,7 +169,7 @@ impl<S: Copy> Reactor<S> {
             result => result?,
         }
         let mut ready = Vec::new();
-        // Sources that were already waiting to be reported come before the sources of new events.
+        // Sources that were marked as ready are reported before the sources of new events.
         for index in std::mem::take(&mut self.mark_ready) {
             if let Some(entry) = self.entries[index].as_mut().filter(|entry| entry.is_pending) {
                 entry.is_pending = false;

@@ -20,7 +20,7 @@ pub fn scratch_folder() -> io::Result<TempDir> {
 
 /// Creates a private folder for large files and for programs, because files in memory often cannot be executed.
 pub(crate) fn folder_on_disk() -> io::Result<TempDir> {
-    // Agents may run in another working directory.
+    // Agents may run in another working directory, so the path must be absolute.
     let temp = std::path::absolute(std::env::temp_dir())?;
     // A socket's path must fit in `sun_path` (108 bytes), including the names that are added below this folder.
     let temp = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };

@@ -273,7 +273,7 @@ impl Carrier {
     /// Waits for at most `wait`, and forwards the available bytes. Returns whether another watched descriptor is ready.
     pub(crate) fn carry(&mut self, wait: Duration) -> bool {
         let mut other = false;
-        // Events are handled even if a signal ended the wait.
+        // If the wait fails, no events are handled now, and the next call waits again.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
         // The process manager's messages are forwarded first. The waiting processes then continue, and their next requests reach the
         // process manager together.
@@ -377,7 +377,7 @@ impl Carrier {
             }
         }
         if tap.control.is_over() {
-            // The tap was killed with its program, unless the carrier has released it.
+            // The tap has exited: either the carrier has released it, or it was killed together with its program.
             tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
         }
         self.settle(id);
@@ -389,7 +389,7 @@ impl Carrier {
         };
         let mut owner = FactReporter { process, facts: &mut self.facts };
         let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);
-        // If the program is ending, the connection must end together with the tap.
+        // If the program is ending, the connection stays open until the tap has reported the exit.
         if state == PumpState::Over && (process.exit_reported || !process.is_ending()) {
             control.send(&RecorderMessage::Close);
             self.close(id);

@@ -107,7 +107,7 @@ mod tests {
             let line = if message.is_empty() { String::new() } else { format!("{message}\n") };
             ours.write_all(line.as_bytes()).unwrap();
             drop(ours);
-            // The kernel reports the end of a connection after some time.
+            // The kernel may report the end of a connection with a delay.
             while peeked_bytes(&client).is_none() || other_end(&client, "") != PeerIdentity::Unknown {
                 std::thread::yield_now();
             }

@@ -422,7 +422,7 @@ mod tests {
         assert!(events[2].starts_with("to server: cmd=init "), "{events:?}");
         assert!(events[3].starts_with("from server: cmd=response_to_init"), "{events:?}");
         assert_eq!(findings, Vec::<String>::new());
-        // This response is too short: MPICH's clients wait forever after a single line.
+        // This response is too short: after a single line, MPICH's clients wait forever for the next one.
         let short = [(true, "cmd=initack pmiid=0\n"), (false, "cmd=initack rc=0\n"), (true, init)];
         let (events, findings) = by_port(&short);
         assert_eq!(events.len(), 3, "{events:?}");

@@ -48,7 +48,7 @@ pub fn result(
     if !session.lost {
         return result;
     }
-    // The messages that were not recorded may explain every apparent violation.
+    // The messages that were not recorded may explain any apparent violation.
     let reason = "some processes were not recorded: each needs three file descriptors, and too few are allowed (ulimit -Hn)";
     ScenarioResult {
         verdict: Verdict::Unjudged,

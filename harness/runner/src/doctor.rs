@@ -164,7 +164,7 @@ fn probe(
     );
     match prober.play(&text) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
-            // Even if no connection is offered, the processes have reported their environment.
+            // The outcome is useful even if no connection is offered, because the processes have reported their environment.
             Some(UnjudgedReason::NotOffered(_)) | None => Ok(outcome),
             Some(why) => Err(ProbeError::Unjudged { why: why.clone(), printed: printed(&outcome.events) }),
         },
@@ -365,7 +365,7 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
-            // Earlier responses answer init, get_maxes and get_my_kvsname in PMI-1, or init and fullinit in PMI-2.
+            // The first responses answer init, get_maxes and get_my_kvsname in PMI-1, or init and fullinit in PMI-2.
             let before = all.dialect.pick([3, 2]);
             let answer = reply(&outcome.events, FIRST_RANK, before);
             match answer.message().and_then(|message| message.value("value")) {

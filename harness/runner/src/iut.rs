@@ -88,7 +88,7 @@ impl Iut {
     /// Returns the maximum number of scenarios in progress, including waiting ones.
     pub(crate) fn plays_at_once(&self, jobs: usize) -> usize {
         match self {
-            // Each relayed launch needs a port.
+            // Each relayed launch needs a port, and `--listen` guarantees only this number of ports.
             Self::Processes(_, environment) if self.is_relayed() => environment.slots.launches(),
             Self::Processes(_, environment) => environment.slots.launches_of_run(),
             Self::Memory(_) | Self::Library(..) | Self::Client(_) => jobs,

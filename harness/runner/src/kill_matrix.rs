@@ -465,7 +465,8 @@ fn try_variations(
         let RehearsedScenario { scenario, length, .. } = rehearsed[number];
         let is_bytewise =
             |at: &usize| matches!(cases[*at].variation.effect, Effect::Writes(_, ResponseWrites::Bytewise));
-        // Bytewise writes are slow in long scenarios and when another variation lengthens the responses.
+        // Bytewise writes are slow in long scenarios and when another variation lengthens the responses. They are therefore played without
+        // other variations, and usually only in short scenarios.
         let is_short = length <= MAX_SHORT_SCENARIO;
         let is_played = |at: &usize| cases[*at].applies[number] && (all || is_short || !is_bytewise(at));
         let (singles, together): (Vec<usize>, Vec<usize>) =
@@ -479,8 +480,8 @@ fn try_variations(
             }
             let behaviour = members.iter().map(|at| cases[*at].variation).collect();
             let (outcome, shown) = play_scenario(suite, scenario, &behaviour, limits);
-            // Of several variations that change the same data, only one makes a difference. The others are played in short scenarios,
-            // because long scenarios have few operations that short scenarios do not have.
+            // If several variations change the same data, only one of them takes effect. The others are played again, but only in short
+            // scenarios, because long scenarios contain few operations that short scenarios do not contain.
             let is_hidden = |(at, shown): (&usize, &bool)| (is_short && !shown).then_some(*at);
             let hidden: Vec<usize> = members.iter().zip(&shown).filter_map(is_hidden).collect();
             match (punishment(suite, scenario, outcome), &members[..]) {
@@ -488,7 +489,7 @@ fn try_variations(
                 (None, [_]) => {}
                 (None, _) if hidden.len() < members.len() => servers.push(hidden),
                 (..) => {
-                    // Neighbours in the table concern the same part of the server, so they are separated.
+                    // Neighbouring variations in the table often concern the same part of the server, so they are separated.
                     let half = |first| members.iter().copied().skip(first).step_by(2).collect();
                     servers.extend([half(0), half(1)]);
                 }
@@ -525,7 +526,7 @@ mod tests {
         let rehearsed = rehearse(&suite, &faults, &variations, 2, limits);
         let spared = rehearsed.iter().map(|r| r.shows.iter().filter(|shows| !**shows).count()).sum::<usize>();
         assert!(spared > faults.len(), "no scenario was skipped");
-        // In long scenarios, some variations are not played.
+        // Some variations are not played in long scenarios, so each variation must take effect in a short one.
         let short = || rehearsed.iter().filter(|r| r.length <= MAX_SHORT_SCENARIO);
         for (number, variation) in (faults.len()..).zip(&variations) {
             assert!(short().any(|r| r.shows[number]), "{}", variation.name);

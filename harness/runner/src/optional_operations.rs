@@ -183,7 +183,7 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
                 Some(seen) => {
                     let subject = if matches!(iut, Iut::Library(..)) { "the library" } else { "the server" };
                     let lacks = if need.is_extension() { "does not offer" } else { "lacks" };
-                    // Findings about these operations are notes by default.
+                    // By default, findings about extensions are only notes, so the text also suggests the option that makes them red.
                     let strict = match need {
                         Capability::Pmi12 => " --against mpich-1.2",
                         _ if need.is_extension() => " --strict=de-facto",
@@ -294,7 +294,8 @@ pub(crate) fn probe_operation(
     let row = protocol::exchanges(framing).find(|row| row.operation == operation)?;
     let request = format!("{}={}", row.command_key(), row.request).into_bytes();
     // If the probe has no result, the scenarios report the failure themselves. However, a late process, or a launcher that fails
-    // occasionally, must not make an optional operation required. A failed probe is therefore repeated once, and the second result counts.
+    // occasionally, must not cause an optional operation to be required. A failed probe is therefore repeated once, and the second result
+    // counts.
     let ask = || prober.outcome(text);
     let came_to_something =
         |outcome: &ScenarioOutcome| outcome.crashed.is_none() && outcome.unjudged.is_none() && !outcome.hung;
@@ -356,7 +357,7 @@ fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> Probe
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
                 if requester == Some(*proc) =>
             {
-                // Without the operation, these requests are invalid or exceed the implementation's version. `init/first-offer` reports the
+                // A server that lacks the operation may refuse these requests as invalid or as too new. `init/first-offer` reports the
                 // refusal and a crash after it. The scenarios that need the operation would only repeat that report.
                 let may_be_refused = need.is_extension() || request == b"cmd=init";
                 return match &outcome.crashed {
@@ -470,7 +471,7 @@ fn fails_under_its_manager(prober: Prober<'_>, api: Dialect, server: &Implementa
 
 /// Returns the error if the initialization failed: the first call of a process failed, or the process ended during that call.
 pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
-    // Processes in their first call.
+    // The processes that have not returned from their first call.
     let mut initializing = BTreeSet::new();
     let mut called = BTreeSet::new();
     events.iter().find_map(|event| match &event.kind {
@@ -561,7 +562,7 @@ const WIRE_REQUIREMENTS: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_
 /// Returns whether a library's scenario needs the wire protocol, because the ranks must find each other or because the scenario defines the
 /// process manager's behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
 fn needs_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
-    // A removed variable does not need a process manager.
+    // A step that only removes a variable does not need a process manager.
     let removed =
         |value: &Template| !served && matches!(value.pieces.as_slice(), [Piece::Typed(ValueType::Absent)]);
     let arranged = |step: &Step| {

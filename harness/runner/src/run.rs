@@ -194,7 +194,7 @@ pub fn run(
     // With retries, each failure is examined, because a retry would hide a failure that never occurs alone.
     let neighbours = ConcurrentScenarios::new(!matches!(options.attempts, AttemptPolicy::Retry(_)));
     let unrelated = OnceLock::new();
-    // The results are recorded in `deviations` while the workers play.
+    // The workers use a copy, because the results are recorded in `deviations` while the workers play.
     let known = deviations.clone();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -287,7 +287,7 @@ pub fn run(
         // Results are judged in the order of the suite, so that the verdicts do not depend on the number of concurrent launches.
         let mut unresponsive = [0; 2];
         // A run never gives up on a program. If the plain run fails, scenarios that need it report this without a further launch, and the
-        // other scenarios show the reason.
+        // other scenarios may reveal the cause.
         let gives_up = options.give_up && !matches!(iut, Iut::Client(_));
         let gave_up =
             |unresponsive: [usize; 2], kind: usize| gives_up && unresponsive[kind] >= MAX_UNRESPONSIVE;
@@ -462,7 +462,7 @@ fn play_attempts(
     for _ in 0..options.attempts.max_attempts() {
         let (outcome, time) = match play() {
             Ok(played) => played,
-            // The scenario applied in the first attempt, so the result of that attempt counts.
+            // The scenario could be played in an earlier attempt, so the results of the earlier attempts count.
             Err(_) if attempts.played() > 0 => break,
             Err(skipped) => return Err(skipped),
         };

@@ -151,7 +151,8 @@ fn of_server(prober: Prober<'_>, step: RowCallback<'_>) -> Option<Vec<VersionRow
         .iter()
         .map(|offer| {
             let mut lines: Vec<(u32, &str)> = offer.lines.to_vec();
-            // A request after a refused init kills slurmstepd, and the job step keeps running until the allocation ends.
+            // A request after a refused init kills slurmstepd, and the job step keeps running until the allocation ends, so no such request
+            // is sent.
             let spares =
                 matches!(prober.iut, Iut::Processes(implementation, _) if implementation.starts_steps());
             if spares && lines.len() > 1 && lines[0].0 == lines[1].0 {
@@ -278,7 +279,7 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeResponse {
             _ => {}
         }
     }
-    // The scenario has waited until no further message could arrive.
+    // The scenario has waited until no further message could arrive, so no response will follow.
     match connection.partial(Direction::FromServer) {
         _ if sent <= before => ProbeResponse::NotSent,
         [] => ProbeResponse::Silence,

@@ -543,7 +543,8 @@ impl Checker<'_> {
         match &step.action {
             StepAction::OneOf(alternatives) => {
                 self.one_of(step, alternatives);
-                // A scenario that accepts several responses also handles the refusal of an optional operation.
+                // A scenario that accepts several responses also handles the refusal of an optional operation, so it requires no `needs`
+                // line.
                 if let Some(index) = first_use {
                     self.uses[index] = None;
                 }

@@ -214,7 +214,7 @@ pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>
 pub(super) const VERBS: [&str; 2] = ["send", "expect"];
 
 fn is_group(word: &str) -> bool {
-    // All roles are shorter. A longer word counts as a group, so a misspelled group gets a separate error message.
+    // No role is longer than four bytes. Every longer word counts as a group, so that a misspelled group gets a specific error message.
     word.len() > 4
 }
 

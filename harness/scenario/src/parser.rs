@@ -933,7 +933,7 @@ impl<'a> Parser<'a> {
             let end = content.find(|c| !expr::is_name_char(c)).unwrap_or(content.len());
             let name = Self::within(rest, Span { start: 0, end });
             if let Some(named) = content.strip_prefix('$') {
-                // The call is a word of a row, written as `$name`.
+                // The name of the function is a word of a row, written as `$name`.
                 at = 1 + named.find(|c| !expr::is_name_char(c)).unwrap_or(named.len());
                 let name = Self::within(rest, Span { start: 0, end: at });
                 self.name(name)?;

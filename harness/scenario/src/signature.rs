@@ -335,7 +335,7 @@ mod tests {
                 f.error_requirement
             );
         }
-        // In the catalogue, the id of a requirement ends in `.errors` exactly if the requirement concerns only failed calls. The
+        // In the catalogue, the id of a requirement ends in `.errors` if and only if the requirement concerns only failed calls. The
         // requirement on PMI_Finalize has no such suffix, because it also covers the effect.
         for requirement in suite.catalogue.iter() {
             assert_eq!(

@@ -344,11 +344,11 @@ impl Speller<'_> {
                     let cited = alternative.cites.take();
                     alternative.cites = cited.as_ref().and_then(|id| self.requirement(id));
                     if alternative.cites.is_none() && cited.is_some() {
-                        // The outcome cites a requirement that does not exist in this dialect.
+                        // The outcome cites a requirement that does not exist in this dialect, so the outcome is omitted.
                         continue;
                     }
                     if alternative.cites == *cites && cited != named {
-                        // In this dialect, the step and the outcome cite the same requirement.
+                        // In this dialect, the step and the outcome cite the same requirement, so the outcome need not repeat it.
                         alternative.cites = None;
                     }
                     let actions = self.actions(target, *role, &alternative.action);
@@ -474,7 +474,7 @@ impl Speller<'_> {
         for (place, program) in programs.iter().enumerate() {
             block.push(start().tuples(&format!("mcmd={}", exchange.request)));
             let given: Vec<_> = program.iter().chain(&shared).copied().collect();
-            // Consecutive numbered fields are a pair.
+            // Consecutive numbered fields form a pair.
             for pair in exchange.arguments.chunk_by(|field, next| field.numbered && next.numbered) {
                 if framing == Framing::Frames && place > 0 && pair[0].shared {
                     continue;

@@ -316,7 +316,7 @@ impl Suite {
             let one = Arc::new(self.spell_in(scenario, dialect)?);
             let played = one.expand_rows();
             self.scenarios.extend(played.iter().cloned());
-            // A product is complete only after the words of its rows have been filled in.
+            // If the words of the rows are part of the text, only the scenarios of the rows can be checked, not the file itself.
             match one.is_product() {
                 true => self.files.extend(played),
                 false => self.files.push(one),

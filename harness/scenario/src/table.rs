@@ -254,8 +254,8 @@ impl Scenario {
             let is_row = |name: &Spanned<String>| row.name.value.split('.').any(|part| part == name.value);
             open_only(&mut one.body, &|names| Some(names.iter().any(is_row)));
             write(row, is_product, &|_| true, &mut one);
-            // If the file has `each`, its rows are combined with the rows of a table. Such rows have no comments in this file, and bind all
-            // words.
+            // If the file has `each`, its rows are combined with those of a table. The combined rows have no comments in this file, and
+            // bind all words.
             if self.each.is_none() {
                 let heading = self.heading_of(row);
                 if !heading.is_empty() {

@@ -60,7 +60,7 @@ impl Rank {
     }
 
     fn exchange(&mut self, neighbours: u32) -> Result<()> {
-        // Hydra does not preserve spaces in values.
+        // Hydra does not preserve spaces in values, so this value contains none.
         let value = |rank: u32| format!("the-address-of-rank-{rank}");
         let (key, own) = (format!("addr-{}", self.rank), value(self.rank));
         let put = self.ask(|c| c.put(key.as_bytes(), own.as_bytes()))?;

@@ -36,7 +36,7 @@ pub(crate) fn main() {
         let get = format!("cmd=get kvsname={} key={}", pmi.kvsname, name((rank + 1) % size));
         let mut answer = pmi.ask(&get, "get_result");
         if !succeeded(&answer) {
-            // The request is repeated once, because a server may be late.
+            // The request is repeated once, because the value may not be available yet.
             refused += 1;
             crash_if("get-7-refused", round == 7);
             answer = pmi.ask(&get, "get_result");
@@ -44,7 +44,7 @@ pub(crate) fn main() {
         if !succeeded(&answer) {
             refused += 1;
             if is_selected("get-refused-twice") && refused == 2 {
-                // With the C library's message, the abort counts as a crash. Without it, a process may abort after an error.
+                // The C library's message makes the abort count as a crash. Without the message, a process may abort after an error.
                 eprintln!("free(): double free detected in tcache 2");
                 crash(Signal::ABORT);
             }

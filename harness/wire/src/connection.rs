@@ -230,7 +230,7 @@ fn negotiation_after(negotiation: Negotiation, direction: Direction, line: &[u8]
         (Direction::FromServer, Some(b"response_to_init")) if negotiation == Negotiation::Offered => {
             match second && number("rc").unwrap_or(0) == 0 {
                 true => Negotiation::Settled(Framing::Frames),
-                // The client may make a new offer.
+                // The offer was not accepted, so the client may make a new one.
                 false => Negotiation::Open,
             }
         }

@@ -195,7 +195,7 @@ impl<'a> Decoded<'a> {
             };
         }
         for field in fields().filter(|field| !UNCHECKED_COUNTS.contains(&field.key)) {
-            // PMI-2 has no separate type for words: no implementation rejects a word with other characters.
+            // Words in PMI-2 are not checked, because no implementation restricts their characters.
             let is_checked = matches!(field.rule, Rule::Uint | Rule::Int | Rule::Bool);
             match body.raw(field.key) {
                 Some(value) if is_checked && !field.rule.accepts(value) => {

@@ -59,7 +59,7 @@ impl DecodeError {
     /// Returns the error for a value that does not match its rule.
     pub(crate) fn value(key: &'static str, rule: Rule, framing: Framing) -> Self {
         let text = rule.description();
-        // RFC 13 does not apply to frames.
+        // RFC 13 does not apply to frames, so the reference to it is omitted.
         let expected = framing.pick([text, text.split(" (").next().unwrap_or(text)]);
         Self::BadValue { key, rule, expected }
     }

@@ -13,9 +13,9 @@ use thiserror::Error;
 /// between them. The two rules are incompatible, and real implementations split at blanks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueReading {
-    /// The rule in RFC 13's ABNF. `value` of `put` and `get_result` extends to the end of the line, including trailing blanks. `msg` of a
-    /// response extends to the end of the line, or to the next tuple that the response's rule defines and that has not occurred before.
-    /// Hydra, for example, writes `rc=0 msg=success value=V`. Every other value ends at a blank, as does every value before `cmd`.
+    /// The rule in RFC 13's ABNF. The `value` of a `put` or `get_result` extends to the end of the line, including trailing blanks. The
+    /// `msg` of a response extends to the end of the line, or to the next tuple that the response's rule defines and that has not occurred
+    /// before, because Hydra writes `rc=0 msg=success value=V`, for example. Every other value ends at a blank, as does every value before `cmd`.
     ToEndOfLine,
     /// The rule of most implementations: every value ends at a blank.
     ToBlank,

@@ -907,7 +907,7 @@ mod tests {
                     assert_eq!(error(framing, direction, &without), expected, "{without:?}");
                 }
                 let wrong = values(field.rule).1.filter(|_| is_request || framing == Framing::Lines);
-                // PMI-2 has no separate type for words: no implementation rejects a word with other characters.
+                // Words in PMI-2 are not checked, because no implementation restricts their characters.
                 if let Some(wrong) = wrong.filter(|_| framing == Framing::Lines || field.rule != Rule::Word) {
                     let bad = without.iter().cloned().chain([format!("{prefix}{wrong}")]).collect::<Vec<_>>();
                     let error = error(framing, direction, &bad).unwrap_or_default();

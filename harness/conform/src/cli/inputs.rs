@@ -161,7 +161,7 @@ impl Observer for InputCoverage {
         let session = self.sessions.entry(scenario.to_owned()).or_default();
         for arrival in session.connections.read(event) {
             let Ok(message) = arrival.decode() else { continue };
-            // The line that offers PMI-2 is a PMI-1 request.
+            // The line that offers PMI-2 is a PMI-1 request, so it is skipped.
             if scenario.starts_with("pmi2/") && message.framing == Framing::Lines {
                 continue;
             }

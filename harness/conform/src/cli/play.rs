@@ -399,7 +399,7 @@ fn replay(args: &Play) -> Vec<String> {
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
     }
-    // These options determine which findings are red.
+    // The replay needs these options as well, because they determine which findings are red.
     words.extend(args.deviations.iter().flat_map(|d| ["--deviations".to_owned(), d.display().to_string()]));
     let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
     words.extend(strict.map(|(name, _)| format!("--strict={name}")));

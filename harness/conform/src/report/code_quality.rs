@@ -30,7 +30,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let mut places: Vec<_> = located.collect();
         places.dedup();
         let mut places = places.into_iter().map(place);
-        // The fingerprint contains no times, no line numbers, and no names that an implementation chooses.
+        // The fingerprint contains no times, no line numbers, and no names that an implementation chooses, so it is the same in every run.
         let fingerprint = text::clip(&text::clean(fingerprint), MAX_FINGERPRINT_LENGTH);
         if let Some(known) = issues.iter_mut().find(|issue| issue["fingerprint"] == *fingerprint) {
             known["other_locations"]

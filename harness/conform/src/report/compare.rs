@@ -111,7 +111,7 @@ impl<'a> ScenarioFindings<'a> {
         }
         for (judged, times) in found {
             let id = judged.finding.requirement.as_str();
-            // Several findings about a requirement may come from the same attempts, so only the largest number is certain.
+            // Several findings about a requirement may come from the same attempts, so only the largest number of attempts is certain.
             let most = this.times.entry(id).or_default();
             *most = times.max(*most);
             if judged.severity > Severity::Note {
@@ -134,7 +134,7 @@ impl<'a> ScenarioFindings<'a> {
     }
 
     /// Returns whether a finding that depends on timing may be just as frequent in `other`. Computes the probability that all attempts with
-    /// the finding are in `self`, although the finding is equally frequent in both (Fisher's exact test).
+    /// the finding would be in `self` if the finding were equally frequent in both (Fisher's exact test).
     fn may_be_chance(&self, id: &str, other: &Self) -> bool {
         let of_this =
             |attempt: u32| f64::from(self.played - attempt) / f64::from(self.played + other.played - attempt);
@@ -203,8 +203,8 @@ impl Comparison {
             Some((scenario, old, new, ScenarioFindings::of(old), ScenarioFindings::of(new)))
         });
         let judged: Vec<_> = judged.collect();
-        // For each requirement, the numbers of scenarios that break it only in the first run or only in the second, if chance cannot be
-        // excluded.
+        // For each requirement, the number of scenarios that break it only in the first run, and of those that break it only in the second.
+        // Only differences that may be due to chance are counted.
         let mut one_sided: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for (_, old, new, was, is) in &judged {
             if !(old.verdict.is_judged() && new.verdict.is_judged()) {
@@ -435,8 +435,7 @@ mod tests {
             // A crash changes the other findings.
             (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
             (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
-            // The contents of a response do not depend on timing, unless another process has closed its connection in the middle of a
-            // message before the response.
+            // The contents of a response depend on timing only after another process has closed its connection in the middle of a message.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
             (passed("a"), after_half_a_message("a"), true),
         ] {

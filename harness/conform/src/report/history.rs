@@ -388,7 +388,7 @@ mod tests {
                 (1, ChangeKind::Introduced, "y"),
                 (1, ChangeKind::Introduced, "w"),
                 (1, ChangeKind::Fixed, "x"),
-                // If a scenario ends early, the findings that it no longer reaches do not count as fixed.
+                // If a scenario ends early, findings about steps that it no longer reaches do not count as fixed.
                 (1, ChangeKind::NoLongerReached, "z"),
                 // A later finding is not new if the scenario ended earlier in the previous version, or did not apply to that version.
                 (2, ChangeKind::Introduced, "x"),

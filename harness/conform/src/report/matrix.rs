@@ -347,7 +347,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
         matrix.version
     );
     for table in &matrix.tables {
-        // Most runs do not repeat scenarios, so nothing can be flaky, and the column is omitted.
+        // Most runs do not repeat scenarios, so they find nothing flaky. If no run finds anything flaky, the column is omitted.
         let occurs = |kind: &Status| {
             *kind != Status::Flaky || table.runs.iter().any(|run| run.requirements.contains_key(kind))
         };

@@ -360,7 +360,7 @@ fn place(value: f64, least: f64, most: f64) -> f64 {
 fn plot(row: MeasureRow, managers: &[(&str, &[Measurement])]) -> Plot {
     let all = || managers.iter().flat_map(|(_, measured)| measured.iter());
     let values: Vec<f64> = all().filter_map(|of| row.of(of)).filter(|value| *value > 0.0).collect();
-    // The axis spans whole powers of ten, at least one.
+    // The axis covers a whole number of decades, at least one.
     let least = 10f64.powf(values.iter().copied().fold(f64::INFINITY, f64::min).log10().floor());
     let most = 10f64.powf(values.iter().copied().fold(0.0, f64::max).log10().ceil()).max(least * 10.0);
     let ranks: Vec<u32> = managers[0].1.iter().map(|of| of.ranks).collect();

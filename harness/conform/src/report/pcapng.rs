@@ -45,7 +45,7 @@ struct Capture<'a> {
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let mut capture = Capture { out, connections: 0 };
-    // The header consists of the byte order, the version 1.0, and an unknown section length.
+    // The header states the byte order, version 1.0, and an unspecified section length.
     capture.block(0x0A0D_0D0A, &[0x1A2B_3C4D, 1, u32::MAX, u32::MAX], &[])?;
     capture.block(1, &[LINK_TYPE, 0], &[])?;
     let mut start = 0;

@@ -48,7 +48,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     for complaint in run.problems() {
         let message = format!("{}: {}", complaint.name, complaint.text);
         let fingerprint = format!("{}/{}", complaint.name, complaint.key);
-        // The user has named this file, so it exists in the repository.
+        // The user named this file, so it is assumed to be in the repository.
         let named = complaint.place.as_ref().map(|(path, line)| vec![place(path, *line)]);
         results.push(other(RUN_RULE, &message, named.unwrap_or_else(|| files.places("", 0)), &fingerprint));
     }
@@ -63,7 +63,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             rules.insert(id.to_owned(), rule(id, text, ""));
         }
     }
-    // Red results come first, so that the limit omits less severe results.
+    // Red results come first, so that the limit on the number of results omits the less severe ones.
     let weight = |result: &Value| match result["level"].as_str() {
         _ if result.get("suppressions").is_some() => 3,
         Some("error") => 0,

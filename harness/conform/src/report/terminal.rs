@@ -309,7 +309,7 @@ impl<W: Write> Terminal<W> {
     fn shown_before(&mut self, result: &ScenarioResult) -> bool {
         let cause_key = |judged: &JudgedFinding| {
             let Finding { requirement, seen, place, .. } = &judged.finding;
-            // If a crash has no known location, only the transcript shows its cause.
+            // Crashes without a known location may have different causes, so the transcript of each scenario is shown.
             let bare =
                 requirement == NO_CRASH && place.is_none() && seen.ends_with(|c: char| c.is_ascii_digit());
             let key = if bare { result.scenario.clone() } else { key(&judged.finding) };

@@ -62,7 +62,7 @@ impl Editable for ResponseDraft {
             ["single-semicolons"] => self.doubles_semicolons = false,
             ["copies", count] => self.copies = number(count)?,
             ["silence"] => self.copies = 0,
-            // Leak only on the first 12 occasions, so that the machine does not run out of memory.
+            // Leak memory only in the first 12 uses, so that the machine does not run out of memory.
             ["leak", mib] if circumstances.use_count <= 12 => {
                 std::mem::forget(vec![1_u8; number::<usize>(mib)? << 20]);
             }

@@ -206,7 +206,7 @@ impl Server {
         self.state.as_ref().map(|state| state.shown()).unwrap_or_default()
     }
 
-    // ----- effects
+    // ----- choosing and applying effects
 
     fn circumstances(&self, p: Proc) -> Circumstances {
         let group = self.server.groups.get(p.group as usize);

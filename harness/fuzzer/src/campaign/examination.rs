@@ -31,7 +31,7 @@ impl Campaign<'_> {
             // In a campaign with many failures, some cases are minimized before all failures have been confirmed.
             let tries = shared.waiting.len() >= shared.confirmed.len();
             if tries && let Some(occurrence) = next_to_try(&mut shared.waiting) {
-                // The first failure of a campaign is examined even after the late deadline.
+                // The first failure of a campaign is examined even if the time limit has passed.
                 let has_any = !shared.found.is_empty() || !shared.confirmed.is_empty();
                 if self.schedule.is_late() && has_any || self.interrupted.load(Ordering::Relaxed) {
                     let name = self.options.known.name_of_unseen(&occurrence.failure.key);

@@ -366,7 +366,7 @@ impl Campaign<'_> {
             if self.skips(&case, number) {
                 continue;
             }
-            // Other players may play at the same time, so the previous job is not necessarily one of this player.
+            // Other players may play at the same time, so the previous job is not necessarily this player's.
             let before = self.lock().last_ended.clone();
             let case = Arc::new(case);
             match self.target.play(&case, Thoroughness::Fast, Tracing::Off) {
@@ -638,7 +638,7 @@ mod tests {
         assert!((3..=5).contains(&kept), "{kept}");
         let last = summary.history.last().unwrap();
         assert_eq!((last.sessions, last.edges), (3000, Some(5)));
-        // Without coverage, the bytes are not found.
+        // Without edge coverage, the campaign does not find the bytes.
         let (deepest, summary) = run_with_byte_comparison(false);
         assert!(deepest < 4 && summary.progress.edges.is_none(), "{deepest}");
     }

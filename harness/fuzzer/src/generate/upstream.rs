@@ -62,7 +62,7 @@ pub(super) fn exchange(
     }
     let mut plan = Vec::new();
     let mut numbers = 0;
-    // The proxy passes this value on before the barrier.
+    // The proxy forwards this value before the barrier request.
     if is_barrier && u.arbitrary()? {
         let put = [own_space(), ("key", text("early")), ("value", text("x"))];
         plan.extend(ask(askers[0], Operation::Put.into(), &put));
@@ -78,7 +78,7 @@ pub(super) fn exchange(
             at.push(PlannedStep::Stmt(await_forwarded(op)));
         }
     }
-    // The proxy passes on one barrier request per node.
+    // The proxy forwards a single barrier request for all its processes, after the early value if there is one.
     if is_barrier {
         takes.extend((0..=numbers).map(|_| PlannedStep::Stmt(await_forwarded(op))));
     }

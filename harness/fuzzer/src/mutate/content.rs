@@ -64,7 +64,7 @@ pub(super) fn replicate_request(body: &mut Vec<Statement>, u: &mut Unstructured<
     let reads = (at + 1..body.len()).find(|later| {
         requests_content(&body[*later]) && name_of(&body[*later]).is_some_and(|(_, name)| name == old)
     });
-    // Without its filler letters, content of the maximum length has room for other bytes.
+    // Half of the time, filler letters are removed, so that content of the maximum length has room for other bytes.
     let shorter: bool = u.arbitrary()?;
     let (mut made, mut read) = (Vec::new(), Vec::new());
     for number in 0..pick(u, &[32, 100])? {
@@ -175,7 +175,7 @@ fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             35..70 => pick(u, PUNCTUATION)?,
             70..80 => u.int_in_range(b'0'..=b'9')?,
             80..90 => u.int_in_range(b'A'..=b'Z')?,
-            // Use a byte of the string.
+            // Repeat a byte of the string.
             90..95 => pick(u, &new)?,
             _ => u.int_in_range(0x80..=0xff)?,
         };

@@ -87,7 +87,7 @@ impl MessageKind {
         let name = rest.split(|b| if is_line { !b.is_ascii_graphic() } else { *b == b';' }).next();
         let op = name.and_then(|name| Op::of_request(framing, name));
         let message = Decoded::new(Direction::ToServer, framing, text);
-        // A spawn request may contain any number of programs, each with several keys.
+        // Only a spawn request may contain many keys, because it may contain any number of programs.
         let keys = || match framing {
             Framing::Lines => pairs_of_line(text).iter().filter(|(_, value)| !value.is_empty()).count(),
             Framing::Frames => message.tuples().filter(|tuple| !tuple.value.is_empty()).count(),

@@ -287,7 +287,7 @@ impl Monitor {
             _ if pending.is_none() => self.rule_without_request(p).0,
             _ if is_unknown => ids::PMI2_COMMON_RESPONSE_NAME,
             DecodeError::RepeatedKey(_) => ids::PMI2_COMMON_TUPLES,
-            // In a frame, only `rc` is checked.
+            // Of the values in a frame, only `rc` is checked, so any other error is about `rc`.
             _ => ids::PMI2_COMMON_RC,
         };
         let expected = format!("a PMI-2 response, but {error}");

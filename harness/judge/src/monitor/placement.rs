@@ -21,7 +21,7 @@ pub(super) struct Placement {
 impl Placement {
     /// Records the placement that the environment of a process describes.
     pub(super) fn record<'a>(&mut self, rank: u32, get: impl Fn(&str) -> Option<&'a str>) {
-        // Within an allocation, a launcher may pass on the variables of its own environment. All processes then have the same values.
+        // Within an allocation, a launcher may pass the variables of its own environment to all processes, so equal values prove nothing.
         let name = Vec::from_iter(NODE_VARIABLES.iter().filter_map(|name| get(name))).join(" ");
         if !name.is_empty() {
             let node = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
@@ -48,7 +48,7 @@ impl Placement {
     /// the number is unknown. Returns the expected and the observed placement if they differ.
     pub(super) fn contradiction(&self, mapping: &[u32], nodes: u32) -> Option<(String, String)> {
         if self.has_several() {
-            // For each reported node and each node of the mapping, the first rank on the node.
+            // These map each reported node, and each node of the mapping, to the first rank on it.
             let (mut of_name, mut of_number) = (BTreeMap::new(), BTreeMap::new());
             let (a, b) = self.nodes.iter().find_map(|(rank, name)| {
                 let number = mapping.get(*rank as usize)?;

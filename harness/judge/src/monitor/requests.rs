@@ -35,15 +35,16 @@ impl Monitor {
         let header = partial.first_chunk().filter(|_| !is_line);
         let length = header.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
         let is_like_a_frame = partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="));
-        // A client must not begin a request before its previous request is answered.
+        // A client must not begin a request before its previous request is answered. Otherwise, responses can no longer be matched with
+        // requests.
         if is_line && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }
-        // A server need not wait for the rest of a long request, even if only the header has arrived so far.
+        // A server may give up on a long request without waiting for the rest, even if only the header has arrived.
         if length > MIN_LONG_REQUEST {
             self.irregular_sent(p);
         }
-        // Before the negotiation, a server may read these bytes as a frame with an invalid length.
+        // Before the protocol is negotiated, a server may mistake these bytes for a frame with an invalid length.
         if is_line && is_like_a_frame {
             self.lose_correlation(p, Unspecified::NotARequest);
         }
@@ -104,8 +105,7 @@ impl Monitor {
             return;
         }
         if !is_canonical {
-            // RFC 13 states only a SHOULD for accepting a different order of keys, extra spaces or unknown keys, so a refusal breaks no
-            // MUST.
+            // In RFC 13, accepting a different order of keys, extra spaces or unknown keys is only a SHOULD, so a refusal breaks no MUST.
             self.group(p.group).irregular_ranks.insert(p.rank);
             self.irregular = true;
         }
@@ -117,7 +117,7 @@ impl Monitor {
         if let Some(tuple) = message.tuples().find(|t| !is_key(t.key)) {
             let expected = "letters, digits, hyphens and underscores";
             self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, quote_bytes(tuple.key));
-            // A server may fail to recognize the bytes as a message at all.
+            // Because of the invalid key, a server may not recognize the bytes as a message at all.
             self.irregular_sent(p);
         }
         // A server that reads info keys may abort the job if `infokeycount` is not a valid number.
@@ -143,7 +143,7 @@ impl Monitor {
             self.irregular = true;
             self.forget_state(p, Unspecified::AmbiguousRequest);
         }
-        // The draft allows only certain characters in keys.
+        // The draft allows only certain characters in keys, so a server may abort the job because of this key.
         if key.is_some_and(|key| !is_key(&key)) {
             self.irregular_sent(p);
         }

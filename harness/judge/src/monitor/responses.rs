@@ -29,7 +29,7 @@ fn unanswered_duty(pending: &MonitoredRequest, indices: bool) -> Option<&'static
         program.args.iter().any(|(_, arg)| arg.is_empty())
             || pairs.any(|(key, value)| key.is_empty() || value.is_empty())
     };
-    // An argument may equal `endcmd`, the word that ends a spawn request.
+    // A server may mistake an argument `endcmd` for the end of the spawn request.
     let ends = |program: &SpawnProgram| program.args.iter().any(|(_, arg)| arg == b"endcmd");
     Some(match &pending.detail {
         // RFC 13 contradicts itself on the form of these requests.
@@ -191,7 +191,7 @@ impl Monitor {
         let of_thread =
             |pending: &MonitoredRequest| fits(pending) && pending.thrid.as_deref() == thrid.as_deref();
         let place = pending.iter().position(of_thread).or_else(|| pending.iter().position(fits));
-        // Some servers never send the thread id.
+        // Some servers never send the thread id. Their responses do not identify the request.
         let identified = thrid.is_some() && place.is_some_and(|at| of_thread(&pending[at]));
         if !identified && pending.iter().filter(|p| fits(p)).count() > 1 {
             // The response may answer any of the requests.
@@ -237,10 +237,10 @@ impl Monitor {
                 self.fullinit_answered(p, id, misled, message);
             }
             RequestDetail::Put { key, value, valid } => self.put_answered(p, &key, &value, valid, message),
-            // Values of other keyval spaces are unknown.
+            // The monitor does not know the values of other keyval spaces.
             RequestDetail::Get { of: Some(of), .. } if self.group(p.group).names[0].as_ref() != Some(&of) => {
             }
-            // In PMI-2, the mapping is an attribute of the job and not a key, so this applies only to PMI-1.
+            // Only a get in PMI-1 names a keyval space. In PMI-2, the mapping is not a key but an attribute of the job.
             RequestDetail::Get { key, of: Some(_), .. } if key == MAPPING_KEY => {
                 self.mapping_answered(p, message)
             }
@@ -285,7 +285,8 @@ impl Monitor {
         let Some(front) = self.find_rank(p).and_then(|rank| rank.pending.front()) else { return };
         let from_one =
             matches!(&front.detail, RequestDetail::Spawn(request) if has_one_based_arguments(request));
-        // A scenario that does not test the numbering uses a numbering that the server accepts, so the numbering is not the reason.
+        // A scenario that does not test the numbering uses a numbering that the server accepts, so the numbering is not the reason for the
+        // missing response.
         let id = ids::RFC13_SPAWN_ARG_INDICES;
         let is_tested = self.focus.as_ref().is_none_or(|focus| focus.iter().any(|tested| tested == id));
         let indices = is_tested && !self.accepts_argument_bases[usize::from(from_one)];
@@ -307,8 +308,8 @@ impl Monitor {
         let full = self.rank(p).follows_max_length_put
             || matches!(op, Operation::Put | Operation::Get | Operation::Barrier)
                 && self.concerns_max_length(p);
-        // If the request was sent in several writes, these are the assumed reason. However, if the server closed the connection, a pair of
-        // the maximum length may be the reason instead.
+        // If the request was sent in several writes, this is assumed to be the reason for the missing response. If the server closed the
+        // connection, however, a pair of the maximum length may be the reason instead.
         let id = if self.rank(p).split_write && !(closed && full) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
@@ -320,12 +321,13 @@ impl Monitor {
             // The server closed the connection, so it did not accept the bytes as a request.
             request_rule(op)
         } else if op == Operation::Barrier && self.rank(p).barriers_left > 0 {
-            // This is not the first barrier of the process.
+            // The process has already left a barrier, so the server apparently does not support further barriers.
             ids::RFC13_BARRIER_GENERIC
         } else {
             duty
         };
-        // RFC 13 requires a response, but the server may be waiting for the rest of another process's request.
+        // RFC 13 requires a response, but the server may be waiting for the rest of another process's request, so the finding is only a
+        // note.
         let at_most = (how == ObservationKind::SilenceDuringPartialRequest).then_some(Severity::Note);
         self.report_missing(p, id, at_most, format!("an answer to {}", op.request_cmd()), how);
     }

@@ -86,7 +86,7 @@ impl Monitor {
                 self.record_unknown(p);
                 self.spawns_unknown = true;
                 self.server_may_abort(p);
-                // RFC 13's grammar does not restrict the values of `totspawns` and `spawnssofar`.
+                // RFC 13's grammar does not restrict the values of `totspawns` and `spawnssofar`, so a wrong value is only a note.
                 let at_most =
                     matches!(error.kind, SpawnErrorKind::Numbering { .. }).then_some(Severity::Note);
                 let expected = format!("an RFC 13 spawn request, but {error}");

@@ -203,7 +203,7 @@ fn client_may_accept_an_unexpected_response() {
 #[case("1", "silence", &["rfc13.abnf.c-init"])]
 #[case("3", "closed", &["rfc13.init.highest-mutual"])]
 #[case("3", "silence", &["rfc13.init.highest-mutual"])]
-// The number does not fit into the API's int.
+// The version does not fit into the `int` of the API.
 #[case("2147483648", "closed", &[])]
 #[case("2147483648", "silence", &[])]
 #[case("0", "closed", &[])]
@@ -313,7 +313,7 @@ fn invalid_put_may_have_stored_its_value() {
     assert_eq!(after_joining(&[get, got]), ["rfc13.error.rc-nonzero"]);
     let (put, done) = ("0 > cmd=put key=a value=v", "0 < cmd=put_result rc=0");
     assert_eq!(after_joining(&[put, done, get, got]), Vec::<String>::new());
-    // The put may also go unanswered.
+    // The result is the same if the put is not answered.
     assert_eq!(after_joining(&[put, get, got]), Vec::<String>::new());
 }
 
@@ -359,7 +359,7 @@ fn client_may_accept_invalid_bytes_but_not_nonsense(#[case] answers: &[&str], #[
 
 #[rstest]
 #[case(&["0 > cmd=init pmi_version=1 pmi_subversion=1", "0 < cmd=response_to_init rc=-1"], "rfc13.abnf.c-init")]
-// The request was not understood because it was sent in several writes.
+// The server is assumed to refuse the request because it was sent in several writes.
 #[case(&["0 >| cmd=init ", "0 > pmi_version=1 pmi_subversion=1", "0 < cmd=response_to_init rc=-1"], "rfc13.wire.newline")]
 #[case(&[INITS[0][0], INITS[0][1], NAMES[0][0], "0 < cmd=my_kvsname kvsname=\u{192}1"], "rfc13.abnf.word")]
 #[case(&[INITS[0][0], INITS[0][1], NAMES[0][0], NAMES[0][1], "0 > cmd=put kvsname=k key=a value=cmd",
@@ -523,7 +523,7 @@ fn fence_makes_earlier_puts_visible() {
 }
 
 #[rstest]
-// Some requests may go unanswered.
+// A fence, and a get of an attribute with `wait=TRUE`, may remain unanswered.
 #[case(&["0 >> cmd=kvs-fence;", "0 silence"], &[])]
 #[case(&["0 >> cmd=info-getnodeattr;key=k;wait=TRUE;", "0 silence"], &[])]
 #[case(&["0 >> cmd=info-getnodeattr;key=k;", "0 silence"], &["pmi2.common.answered"])]
@@ -558,7 +558,7 @@ const REFUSED: &str = "0 << cmd=kvs-getall-response;rc=1;";
 #[case(&[GETALL, "0 << cmd=kvs-getall-response;"], &["pmi2.common.rc"])]
 #[case(&[GETALL, "0 << cmd=kvs-fence-response;rc=0;"], &["pmi2.common.response-name"])]
 #[case(&["0 << cmd=auth-response;authinfo=1;"], &["pmi2.common.one-response"])]
-// The monitor does not track longer exchanges.
+// The monitor does not track exchanges that consist of several requests.
 #[case(&["0 >> cmd=kvs-put;key=k;concat=1;", "0 >> cmd=concat;concatid=1;value=v;", PUT[1]], &[])]
 #[case(&["0 >> cmd=spawn;ncmds=1;preputcount=0;", "0 >> cmd=spawn-cmd;maxprocs=1;", "0 closed"], &[])]
 fn draft_only_request_has_at_most_one_response(#[case] lines: &[&str], #[case] broken: &[&str]) {

@@ -70,7 +70,7 @@ unsafe fn integers(value: &[u8], array: *mut c_int, length: c_int, outlen: *mut 
     unsafe { set(outlen, written) }
 }
 
-// ----- The job
+// ----- Job functions
 
 api! {
     /// Initializes the library.
@@ -99,7 +99,7 @@ api! {
     /// Finalizes PMI-2.
     fn PMI2_Finalize() {
         api(|session| {
-            // The library makes no requests after finalize, even if the process manager refuses it.
+            // The session ends even if the process manager refuses the finalize request.
             let mut session = session.take().ok_or(Code::ErrInit)?;
             session.ask(Client::finalize).map(drop)
         })
@@ -215,7 +215,7 @@ api! {
     }
 }
 
-// ----- The keyval space
+// ----- Keyval space functions
 
 api! {
     /// Puts a key-value pair.
@@ -264,7 +264,7 @@ api! {
     }
 }
 
-// ----- Attributes
+// ----- Attribute functions
 
 api! {
     /// Gets an attribute of this node. If `waitfor` is not 0, waits until the attribute exists.
@@ -328,7 +328,7 @@ api! {
     }
 }
 
-// ----- Names
+// ----- Name service functions
 
 api! {
     /// Publishes a port under a name. Ignores the info, as all known servers do.

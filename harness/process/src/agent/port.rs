@@ -58,7 +58,7 @@ fn greet(port: String) -> Result<IdentifiedConnection, PmiPortError> {
     // Requests and responses are short and alternate, so delaying a request to fill a packet would only waste time.
     stream.set_nodelay(true).map_err(refused)?;
     let request = format!("{}\n", initack(&id)).into_bytes();
-    // If the scenario has set this variable for the launcher, which passes it on, the initack is sent in two pieces.
+    // A scenario sets this variable in the launcher's environment to have the initack sent in two pieces.
     let (first, rest) = match std::env::var_os(INITACK_VARIABLE) {
         Some(_) => request.split_at(request.len() / 2),
         None => (&request[..], &[][..]),

@@ -106,7 +106,7 @@ fn describe_process(
 
 fn wait_for_exit_order(mut runner: Channel) -> io::Result<u8> {
     match runner.wait()? {
-        // The kernel closes the descriptor that came with the order.
+        // When this process exits, the kernel closes the descriptor that came with the order.
         Some(AgentOrder::Exit(status)) => std::process::exit(status.into()),
         Some(AgentOrder::Kill(signal)) => kill_self(signal),
         Some(AgentOrder::Call { .. } | AgentOrder::Write(_) | AgentOrder::Close) | None => {

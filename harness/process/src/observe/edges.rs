@@ -69,8 +69,8 @@ impl EdgeMap {
         let address = unsafe { libc::shmat(id, ptr::null(), 0) };
         let attached = io::Error::last_os_error();
         #[expect(unsafe_code, reason = "see above")]
-        // SAFETY: the command takes no third argument. Linux keeps the memory as long as this process has it, and still lets other
-        // processes attach it. So the memory is freed even if this process is killed.
+        // SAFETY: the command takes no third argument. Other processes can still attach the memory. Linux frees it as soon as no process
+        // has it attached, even if this process is killed.
         unsafe {
             libc::shmctl(id, libc::IPC_RMID, ptr::null_mut());
         }

@@ -206,7 +206,7 @@ fn reads_file(pid: i32, line: &str) -> bool {
 fn examine_thread(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     let folder = format!("/proc/{pid}/task/{tid}");
     let call = procfs::short_text(folder.clone() + "/syscall").unwrap_or_default();
-    // A dead thread makes no calls.
+    // A thread that has ended is not in a system call.
     if call.is_empty() || call.starts_with("-1") {
         return (Thread::Ended, None);
     }
@@ -233,7 +233,7 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
         if uses_alarms && catches_alarms(*pid) {
             return false;
         }
-        // The kernel may have been built without this file.
+        // Some kernels are built without support for this file.
         if procfs::short_text(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty()) {
             return false;
         }

@@ -41,7 +41,7 @@ pub struct PeerState {
     pub inode: u64,
 }
 
-/// The addresses of the two ends of a connection, the end of this process first.
+/// The addresses of the two ends of a connection, with this process's end first.
 pub type Ends = (SocketAddr, SocketAddr);
 
 /// Returns the two ends of a TCP connection, or `None` for any other descriptor.
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(ends(std::io::stdin()), None);
         assert_eq!(find_peer(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
         ours.write_all(b"12345").unwrap();
-        // The kernel delivers the bytes after some time.
+        // The kernel may deliver the bytes with a delay.
         while find_peer(ends(&ours).unwrap()).unwrap().unread < 5 {
             std::thread::yield_now();
         }

@@ -212,7 +212,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
         let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let stat = Stat::of(pid)?;
         if stat.field(3) == Some("Z") {
-            // The other threads of a process may outlive the first.
+            // Other threads of a process may outlive the first one, and still provide the environment.
             let of = |tid| fs::read(format!("/proc/{pid}/task/{tid}/environ")).ok();
             return procfs::threads(pid).ok()?.filter_map(of).find(|env| !env.is_empty());
         }
@@ -357,7 +357,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
             alive.extend(descendants(*root));
         }
         orphans.extend(adopted);
-        // The id of a process that has reported may have been reused since, so only descendants of this process are killed.
+        // A process in `known` may have ended, and its id may have been reused, so only descendants of this process are killed.
         alive.extend(known.iter().filter(|pid| is_descendant(**pid, me)));
         alive.remove(&me);
         for pid in &alive {
@@ -426,7 +426,7 @@ mod tests {
     fn orphans_are_reparented_to_the_runner() {
         become_subreaper();
         let script = ["-c", "sleep 60 >/dev/null 2>&1 & echo $!"];
-        // The test's thread, which is not the first of this process, starts the shell.
+        // The shell is started by the thread of this test, which is not the first thread of the process.
         let left = std::process::Command::new("sh").args(script).output().unwrap();
         let pid: i32 = String::from_utf8(left.stdout).unwrap().trim().parse().unwrap();
         let is_ours = inherited_children().contains(&pid);

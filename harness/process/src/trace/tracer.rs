@@ -266,7 +266,7 @@ fn registers(_thread: i32) -> Option<[u64; 4]> {
 fn seize_all(pid: i32) -> io::Result<()> {
     seize(pid)?;
     let mut known = HashSet::from([pid]);
-    // A thread that is not traced yet may start another in the meantime.
+    // A thread that is not traced yet may start another thread in the meantime, so the list is read until it contains no new threads.
     loop {
         let new: Vec<i32> = procfs::threads(pid)?.filter(|thread| known.insert(*thread)).collect();
         if new.is_empty() {

@@ -249,7 +249,7 @@ fn unwind(snapshot: &Snapshot, images: &[LoadedImage]) -> Vec<u64> {
     let mut cache = CacheNative::<MayAllocateDuringUnwind>::new();
     let (mut pc, mut sp, mut found) = (snapshot.pc, snapshot.sp, Vec::new());
     if !is_code(pc) {
-        // The process called an address without code, so the stack begins with that call.
+        // The process called an address without code, so this address is the first entry of the call stack.
         found.push(pc);
         #[cfg(target_arch = "x86_64")]
         match read(snapshot, sp) {

@@ -180,7 +180,7 @@ impl ScenarioWriter {
         }
     }
 
-    // ----- ends ----------------------------------------------------------------------------------------------------
+    // ----- the end of a connection and of the session --------------------------------------------------------------
 
     fn closed(&mut self, p: Proc, by_client: bool) {
         let exit = self.exits.get(&p).copied();

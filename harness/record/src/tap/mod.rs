@@ -142,7 +142,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let by_port = std::env::var_os("PMI_FD").is_none() && std::env::var_os(PORT).is_some();
     let bad_fd = connection.as_ref().err().filter(|_| !by_port).map(ToString::to_string);
     let Some(recorder) = connect(scratch, Start::of_ours(place, &argv[1..], bad_fd)) else {
-        // The program inherits the descriptor.
+        // The program replaces this process and inherits the descriptor.
         connection.into_iter().for_each(std::mem::forget);
         return Err(cannot(command.exec()));
     };
@@ -469,7 +469,7 @@ fn exit_like(exit: Exit) -> u8 {
     match exit {
         Exit::Code(status) => status as u8,
         Exit::Signal(signal) => {
-            // The program has already dumped core, so this process does not.
+            // The program may already have dumped core, so this process must not overwrite the core file with its own.
             #[cfg(target_os = "linux")]
             let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
             if signal_hook::low_level::emulate_default_handler(signal).is_err() {

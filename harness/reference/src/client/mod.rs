@@ -358,7 +358,7 @@ impl Client {
             return Err(ClientMisuse::TagOpen(barrier.tag));
         }
         let bytes = self.write("barrier", &[("group", group)])?;
-        // The response is recognized by its tag, so the request is not pending.
+        // The response is recognized by its tag, so the request is stored in `open` instead of `pending`.
         self.pending.pop();
         self.open.push(barrier.tag);
         Ok(bytes)
@@ -695,7 +695,7 @@ impl Client {
             pending.thrid.is_none() || pending.thrid.as_deref() == thrid.as_deref()
         };
         let place = self.pending.iter().position(|pending| is_same(pending) && is_own(pending));
-        // Slurm never repeats a thrid, so its response belongs to the oldest request of the same kind.
+        // Slurm's responses never contain a thrid, so such a response belongs to the oldest request of the same kind.
         let place = place.or_else(|| self.pending.iter().position(|p| is_same(p) && thrid.is_none()));
         let Some(place) = place else {
             return Err(match self.pending.first() {
@@ -1109,7 +1109,7 @@ mod tests {
         assert_eq!(client.kvsname(), Err(ClientMisuse::InFlight("kvsname")));
         let second = client.receive(&frame("cmd=job-getid-response;thrid=2;rc=0;jobid=b;"));
         assert_eq!(second, Some(Ok(ServerResponse::Kvsname(b"b".to_vec()))));
-        // Slurm does not repeat the thread id.
+        // Slurm's responses do not contain the thread id.
         let first = client.receive(&frame("cmd=job-getid-response;rc=0;jobid=a;"));
         assert_eq!(first, Some(Ok(ServerResponse::Kvsname(b"a".to_vec()))));
     }

@@ -167,7 +167,7 @@ impl Server {
             }
             (Framing::Lines, Some(_)) if self.has_keyval_spaces(from, &message) => {}
             (_, Some(error)) => return Err(error.to_string().into()),
-            // The server does not support PMI-2 requests in several messages.
+            // The server does not support PMI-2 requests that consist of several messages.
             (Framing::Frames, None) if is_part => return Ok(None),
             _ => {}
         }

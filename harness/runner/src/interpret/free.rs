@@ -32,7 +32,7 @@ impl Interpreter<'_> {
             }
             (_, role) => matches!(role, Role::Client | Role::Server),
         };
-        // Ranks of another group exist only after the response to their spawn, which is itself deferred.
+        // A spawned group exists only after the response to the spawn request, and the step that expects this response is deferred as well.
         let exists = self.recorder.judge.size(*group) > 0 && *group < Proc::STRAY_GROUP;
         if !self.scenario.is_free || place.is_in_fragment || !is_message || !exists {
             return false;

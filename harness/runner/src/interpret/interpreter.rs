@@ -185,8 +185,8 @@ impl<'a> Interpreter<'a> {
     pub(super) fn release(&mut self) {
         for p in self.recorder.judge.started_processes() {
             if self.dismissed.insert(p) {
-                // A process that never joined is only ordered to exit, and its connection stays open. After a refused init, slurmstepd
-                // 22.05 dies if the connection ends before the process does, and its job step then keeps running.
+                // A process that never joined is ordered to exit while its connection is still open. After a refused init, slurmstepd 22.05
+                // dies if the connection ends before the process does, and its job step then keeps running.
                 if self.recorder.judge.has_joined(p) {
                     self.close(p);
                 } else {
@@ -415,7 +415,7 @@ impl<'a> Interpreter<'a> {
 
     /// Reports to the reference server that a process has ended on its own.
     pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
-        // Process managers other than the reference server detect the ends of their processes themselves.
+        // Process managers other than the reference server detect the exits of their processes themselves.
         if self.manager.as_ref().is_none_or(|manager| manager.launched) || self.dismissed.contains(&p) {
             return Ok(());
         }

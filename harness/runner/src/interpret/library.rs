@@ -83,7 +83,7 @@ impl Interpreter<'_> {
     fn run_calls(&mut self, fragments: Fragments<'_>) -> Result<(), EarlyEnd> {
         let scenario = self.scenario;
         walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))?;
-        // Processes that are still running have no more steps, so they must exit.
+        // Processes that are still running have no more steps, so they are ordered to exit.
         for rank in 0..scenario.ranks {
             let p = Proc { group: 0, rank };
             let calls = self.recorder.judge.library();
@@ -110,7 +110,8 @@ impl Interpreter<'_> {
         };
         let procs: Vec<Proc> = ranks.into_iter().map(|rank| Proc { group: 0, rank }).collect();
         if let StepAction::Call(call) = &step.action {
-            // All calls begin before the runner waits for the first one to return, so that a collective call needs only one line.
+            // All calls begin before the runner waits for the first one to return, so that a scenario can write a collective call on a
+            // single line.
             for p in procs.iter().filter(|_| call.function.is_some()) {
                 let held = call.result.is_none() && self.is_scripted(place.rest, p.rank);
                 self.begin(*p, call, held)?;
@@ -151,7 +152,7 @@ impl Interpreter<'_> {
             .unwrap_or(false)
     }
 
-    // ----- calls ----------------------------------------------------------------------------------------------------
+    // ----- library calls --------------------------------------------------------------------------------------------
 
     /// Makes a process load the library, if it has not done so yet.
     fn load(&mut self, p: Proc) -> Result<(), WalkEnd> {
@@ -244,7 +245,7 @@ impl Interpreter<'_> {
         Ok(self.expect(Some(p), ExpectationKind::Returns { code, outs })?)
     }
 
-    // ----- requests -------------------------------------------------------------------------------------------------
+    // ----- requests of the library ----------------------------------------------------------------------------------
 
     fn request_step(&mut self, p: Proc, action: &StepAction) -> Result<(), WalkEnd> {
         let in_call = self.recorder.judge.library().call(p).is_some();
@@ -293,7 +294,7 @@ impl Interpreter<'_> {
         Ok(self.reply(p, &response)?)
     }
 
-    // ----- processes ------------------------------------------------------------------------------------------------
+    // ----- steps that control a process -----------------------------------------------------------------------------
 
     fn library_process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), WalkEnd> {
         match action {

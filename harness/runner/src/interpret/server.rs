@@ -132,7 +132,7 @@ impl Interpreter<'_> {
         }
     }
 
-    // ----- actions --------------------------------------------------------------------------------------------------
+    // ----- the steps of each role -----------------------------------------------------------------------------------
 
     fn send(&mut self, p: Proc, mode: WriteMode, lines: &[Template]) -> Result<(), WalkEnd> {
         if lines.iter().any(|line| self.scope.names_agent(line)) {

@@ -229,7 +229,7 @@ impl CallDraft<'_> {
     fn arguments(&self, u: &mut Unstructured<'_>) -> Result<Vec<Arg>> {
         let rooms = self.buffer_sizes(u)?;
         let params = self.function.params;
-        // The arrays of a spawn have their own formats.
+        // The fields of a spawn request are not used, because the array arguments have their own formats.
         let fields = self.op.filter(|op| !op.is_spawn()).map_or(&[][..], |op| op.exchange().arguments);
         let is_text = |field: &&Field| matches!(field.rule, Rule::Word | Rule::String | Rule::Visible);
         let mut texts = fields.iter().filter(is_text).map(|field| field.name);
@@ -317,7 +317,7 @@ impl CallDraft<'_> {
                 _ => negative(1),
             },
             Some("wait") => number(u.int_in_range(0..=1)?),
-            // The length of an array, or 0 if the array is the first parameter.
+            // The length of an array: 0 if the array is the first parameter, otherwise 1.
             _ => number(i64::from(self.function.params.first() != Some(&Param::Vector))),
         })
     }

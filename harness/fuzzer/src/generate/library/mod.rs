@@ -108,7 +108,7 @@ fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result
         let mutation = if again { Mutation::Repeat } else { Mutation::Order };
         return Ok(Some(format!("{}:{function}", mutation.name())));
     }
-    // All arrays of a spawn must have the length that one of its arguments states.
+    // The arguments of a spawn are left unchanged, because its arrays must have the length that one of these arguments states.
     let spawns = calls[at].request.as_ref().is_some_and(|request| request.op.is_spawn());
     if spawns || calls[at].args.is_empty() {
         return Ok(None);

@@ -122,7 +122,7 @@ impl SessionModel<'_, '_> {
             let mut values: Vec<&mut Template> =
                 messages.iter_mut().flatten().filter(|f| f.key != "endcmd").map(|f| &mut f.value).collect();
             let Some(last) = values.len().checked_sub(1) else { continue };
-            // Prefer positions near the end, where the server has little left to read.
+            // Prefer the last value, after which the server has little left to read.
             let at = if self.u.ratio(1, 2)? { last } else { self.u.int_in_range(0..=last)? };
             split_text(values[at], self.u)?;
         }

@@ -107,7 +107,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
         if buffer_arguments(&call).is_some() {
             others.push(LibrarySession::BufferSizes(sample));
         }
-        // A library that is not connected to the harness would start the processes of each spawn.
+        // If a library is not connected to the harness, each repeated spawn would start real processes.
         if libraries.uses_wire || !function.contains("pawn") {
             times.push(LibrarySession::Repeated(sample, true));
         }

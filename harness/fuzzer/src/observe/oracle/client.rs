@@ -125,7 +125,7 @@ fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     if killed || sends_wrong_value(case) {
         return true;
     }
-    // At the end, the harness kills every process that does not exit on its own. Later events do not excuse a hang.
+    // At the end, the harness kills every process that does not exit on its own. Events after that do not excuse a hang.
     let is_end = |e: &Event| e.seq > finding.seq || matches!(e.kind, EventKind::StillRunning { .. });
     let events = &events[..events.iter().position(is_end).unwrap_or(events.len())];
     let mut procs: Vec<Proc> = events
@@ -544,7 +544,7 @@ mod tests {
                 key(abort, answer, ids::RFC13_WIRE_TUPLES),
                 "rule--client--rfc13.wire.tuples--bad-abort"
             );
-            // The key of a valid request at the wrong time contains the response before it.
+            // The failure key of a valid request at the wrong time contains the response before it.
             let early = ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS;
             assert_eq!(
                 key("cmd=get_appnum", answer, early),

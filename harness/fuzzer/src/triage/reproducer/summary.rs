@@ -18,7 +18,7 @@ pub(super) fn push_bytes(
 ) -> Vec<(Vec<u8>, Framing)> {
     connection.push(direction, bytes);
     let mut messages = Vec::new();
-    // A response may determine how requests are framed.
+    // Responses are read first, because a response may determine how requests are framed.
     for of in [Direction::FromServer, Direction::ToServer] {
         while let Some(Ok(message)) = connection.next(of) {
             if of == direction {

@@ -245,7 +245,7 @@ impl<'a> LibraryParty<'a> {
         let Some((control, key)) = self.processes.get_mut(&rank).and_then(|p| p.control.as_mut()) else {
             return;
         };
-        // If the process has ended, this is reported in any case.
+        // If the process has ended, the order is lost, and the end of the process is reported separately.
         control.send(order);
         if let Some(reactor) = &mut self.reactor {
             reactor.watch_writes(*key, control.is_blocked());

@@ -155,7 +155,7 @@ impl<'a> ProgramJob<'a> {
         self.idle = None;
     }
 
-    // ----- requests ------------------------------------------------------------------------------------------------
+    // ----- requests from the processes -----------------------------------------------------------------------------
 
     /// Handles the complete messages from a process. If the framing is invalid, the server receives the bytes of the last read, and reacts
     /// to them.
@@ -164,7 +164,7 @@ impl<'a> ProgramJob<'a> {
             match message {
                 Ok((Framing::Lines, line)) => self.line(from, &line),
                 Ok((Framing::Frames, body)) => {
-                    // The length of a body that was received in a frame has at most six digits.
+                    // This cannot fail: the body was received in a frame, so its length has at most six digits.
                     let raw = Framing::Frames.complete(body.clone()).unwrap_or_default();
                     self.request(from, &body, Framing::Frames, &raw);
                 }
@@ -333,7 +333,7 @@ impl<'a> ProgramJob<'a> {
                 continue;
             }
             let closes = process.must_exit_itself() && process.applied_count > 0 && !requested;
-            // A process that has closed its own connection may still be running.
+            // A process that has closed its own connection is left running, unless an abort was requested.
             let is_open = !process.is_closed() || requested;
             self.flush(p);
             if let Some(process) = self.processes.get_mut(&p).filter(|_| is_open) {
@@ -405,7 +405,7 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    // ----- ends ----------------------------------------------------------------------------------------------------
+    // ----- the end of processes ------------------------------------------------------------------------------------
 
     /// Returns whether some process of a group still has rules to apply. If the group were killed, these rules could not be applied.
     fn has_pending_rules(&self, group: GroupId) -> bool {
@@ -605,7 +605,7 @@ impl Host for ProgramJob<'_> {
         let fd = process.env.get("PMI_FD").filter(|fd| fd.parse::<i32>() != Ok(process.descriptor));
         let bad_fd = fd.map(|_| "PMI_FD does not name the connection".to_owned());
         let expectations = process.script.expectations.clone();
-        // Actions at the start need no request.
+        // If the first rule has no trigger, its actions are performed at the start.
         let first = process.script.rules.first().filter(|rule| rule.trigger.is_none());
         let first = first.map(|rule| (rule.line, rule.actions.clone()));
         let kind = EventKind::Started { proc: p, env, args: Vec::new(), bad_fd };

@@ -269,7 +269,7 @@ impl ProxyDriver {
         let limit = due.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let ready = self.reactor.wait(limit)?;
         let mut sources: Vec<DriverSource> = ready.into_iter().map(|Ready { source, .. }| source).collect();
-        // The runner's commands come before the next messages from the proxies.
+        // The runner's commands are handled before the next messages from the proxies.
         sources.sort_by_key(|source| *source != DriverSource::Runner);
         Ok(sources)
     }

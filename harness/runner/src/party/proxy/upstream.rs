@@ -487,7 +487,7 @@ impl Upstream {
                 let is_abort = cmd == b"cmd=abort";
                 let answers = self.store.request(group, text);
                 self.answer(answers, |this, line| {
-                    // An aborted process cannot be answered.
+                    // An abort ends the process, so it cannot receive an answer.
                     if !is_abort {
                         let bytes = this.address(proxy_group).response(route, &line);
                         this.report_message(proxy_group, Some(id), line, false);
@@ -963,7 +963,7 @@ mod tests {
         };
         assert!(String::from_utf8_lossy(bytes).contains("PMI_SPAWNED=1"));
         assert!(String::from_utf8_lossy(answer).contains("cmd=spawn-response;"), "{new_orders:?}");
-        // The new group finds the values that the spawn put for it.
+        // The new group can get the values that the spawn request put for it.
         let get = b"    18cmd=kvs-get;key=k;";
         upstream.receive(0, &frame(7, 1, 0, 9, get));
         let new_orders = orders(&mut upstream);

@@ -540,7 +540,7 @@ impl ServerParty {
             && proc.group == 0
             && !env.contains_key("PMI_PORT")
         {
-            // The launch does not test the requested kind of connection.
+            // A launch without PMI_PORT does not test the requested kind of connection.
             let why = "the processes have no PMI_PORT, which --connection port requires".to_owned();
             self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }
@@ -699,7 +699,8 @@ impl ServerParty {
             }
         }
         self.report_deaths();
-        // The program that starts a single proxy kills itself with the signal that killed the proxy.
+        // The program that starts a single proxy kills itself with the signal that killed the proxy, so its death must not be reported as
+        // another crash.
         let is_reported = self.is_proxy && self.deaths.iter().flatten().any(ForeignProcess::is_reported);
         if let Exit::Signal(signal) = exit
             && !is_reported
@@ -926,7 +927,7 @@ impl Party for ServerParty {
             );
             return self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }
-        // If the port is closed, the expectations on this connection are not met.
+        // If the connection fails, the expectations of the scenario on this connection are not met.
         let Ok(stream) = TcpStream::connect_timeout(&port, TERM_GRACE) else { return };
         self.break_silence();
         let connection = NonBlockingStream::over(stream.into());

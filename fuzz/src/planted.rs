@@ -22,7 +22,7 @@ fn chosen() -> Option<&'static str> {
     CHOSEN.get_or_init(|| std::env::var("PLANTED").ok()).as_deref()
 }
 
-/// Returns the behaviour of the reference server, which has the selected fault of the catalogue, if any.
+/// Returns the behaviour of the reference server, with the fault that `PLANTED` selects from the catalogue, if any.
 #[cfg(feature = "planted")]
 pub(crate) fn behaviour() -> pmi_faults::Behaviour {
     use pmi_faults::{Fault, faults};

@@ -111,7 +111,7 @@ pub fn scenario_result(
     deviations.mark(&result.scenario, &mut findings);
     let loss = crashed.then(|| evidence::first_loss(&outcome.events, outcome.party)).flatten();
     let death = loss.and_then(|loss| death_after_close(&outcome, loss, &findings));
-    // If the server's close led to the crash, the crash is a consequence of the close.
+    // A launcher that died of SIGPIPE because the server closed a connection is not reported as a crash.
     let is_crash = crashed && death.is_none();
     if let Some(loss) = death.or(loss) {
         let follows = |judged: &mut JudgedFinding| {

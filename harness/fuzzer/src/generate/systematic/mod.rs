@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(repeated(RepeatedOperation::Miss)("key=missing"), 300);
         assert_eq!(repeated(RepeatedOperation::Get)("key=k1-0"), 1 + 300);
         let puts = repeated(RepeatedOperation::Put);
-        // The key is read by the process that puts it and by one other process.
+        // Each key occurs in its put, and in a get of the other process.
         assert_eq!((puts("send    cmd=put"), puts("0  send    cmd=get"), puts("key=k1-299")), (300, 300, 2));
         let appnum = Op::of(Dialect::Pmi1, "appnum").unwrap();
         assert!(plain_requests(Dialect::Pmi1).contains(&appnum));

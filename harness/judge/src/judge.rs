@@ -28,12 +28,12 @@ use crate::upstream::UpstreamMonitor;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, PartyKind, Severity};
 
-/// Maximum number of monitor findings about a process. Further findings are dropped, because they would add no information.
-const MAX_FINDINGS_PER_PROCESS: usize = 1000;
+/// Maximum number of monitor findings that cite the same requirement. Further findings are dropped, because they would add no information.
+const MAX_FINDINGS_PER_REQUIREMENT: usize = 1000;
 
-/// Number of monitor findings about a process, against the party under test, after which a scenario ends early. The limit is for each
+/// Maximum number of monitor findings about a process, against the party under test, before a scenario ends early. The limit is for each
 /// process: in a scenario with hundreds of processes, a note about each of them must not hide later findings.
-const MAX_FINDINGS_OF_SCENARIO: usize = 200;
+const MAX_FINDINGS_PER_PROCESS: usize = 200;
 
 /// The requirement that is broken by a job that keeps running after all of its processes have ended.
 const JOB_ENDS_REQUIREMENT: &str = ids::DE_FACTO_JOB_ENDS;
@@ -185,12 +185,14 @@ impl Judge {
             if self.party == PartyKind::Library && !library::attribute_to_library(&mut finding, event) {
                 continue;
             }
-            // The limit applies to each party separately, so that the harness's deliberate violations do not displace findings against the
+            // The limits apply to each party separately, so that the harness's deliberate violations do not displace findings against the
             // implementation.
-            let is_alike = |f: &&Finding| (f.party, f.proc) == (finding.party, finding.proc);
-            let earlier = self.monitor_findings.iter().filter(is_alike).count();
-            self.has_too_many_findings |= finding.party == self.party && earlier >= MAX_FINDINGS_OF_SCENARIO;
-            if earlier < MAX_FINDINGS_PER_PROCESS {
+            let against_party = || self.monitor_findings.iter().filter(|f| f.party == finding.party);
+            let of_process = against_party().filter(|f| f.proc == finding.proc).count();
+            let of_requirement = against_party().filter(|f| f.requirement == finding.requirement).count();
+            self.has_too_many_findings |=
+                finding.party == self.party && of_process >= MAX_FINDINGS_PER_PROCESS;
+            if of_requirement < MAX_FINDINGS_PER_REQUIREMENT {
                 self.monitor_findings.push(finding);
             }
         }
@@ -1072,6 +1074,20 @@ mod tests {
         events.iter().for_each(|event| judge.observe(event));
         assert_eq!(judge.should_end_early(), ends);
         assert!(judge.take_monitor_findings().len() >= 200);
+    }
+
+    #[test]
+    fn many_findings_about_one_requirement_do_not_displace_another() {
+        let unrequested = (0..1100).map(|rank| event(&format!("{rank} < cmd=maxes rc=0")));
+        let malformed = event("0 < junk");
+        let mut judge = Judge::new(PartyKind::Server, Vec::new());
+        let events = numbered([launched(1100, 1)].into_iter().chain(unrequested).chain([malformed]));
+        events.iter().for_each(|event| judge.observe(event));
+        let last_seq = events.last().map(|event| event.seq);
+        let findings = judge.take_monitor_findings();
+        assert_eq!(findings.last().map(|f| f.seq), last_seq);
+        let first = findings[0].requirement.clone();
+        assert_eq!(findings.iter().filter(|f| f.requirement == first).count(), 1000);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Tests that implementations that crash, hang, flood, fork or leave processes behind affect only one scenario, not the whole run, and that
-//! none of their processes survives.
+//! Tests with implementations that crash, hang, flood, fork or leave processes behind. Such an implementation must affect only one scenario,
+//! not the whole run, and none of its processes may survive.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -121,7 +121,7 @@ impl PartyResult {
 /// The results of playing the suite against all faults and variations.
 #[derive(Debug, Clone, Serialize)]
 pub struct KillMatrix {
-    /// Number of scenarios that can be played in memory.
+    /// Number of scenarios that are played in memory.
     pub scenarios: usize,
     /// The results of each fault, by dialect, in the order of the fault table.
     pub faults: Vec<FaultResult>,
@@ -271,7 +271,8 @@ fn rehearse<'a>(
     })
 }
 
-/// Returns the scenarios that are played in memory, where no server has an upstream, and where the order of a free schedule is fixed.
+/// Returns the scenarios that are played in memory. Scenarios with an upstream or a free schedule are left out: in memory, no server has an
+/// upstream, and requests never arrive at the same time.
 fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
     let played = |s: &&Scenario| !s.is_free && !s.needs.iter().any(|n| n.value == Capability::Upstream);
     suite.testing(ImplementationKind::Server).map(Arc::as_ref).filter(played)

@@ -18,8 +18,7 @@ impl Editable for RequestText<'_> {
 impl RequestText<'_> {
     fn meets(&self, words: VerbAndArguments) -> Result<bool, UnknownStep> {
         let line = self.0;
-        let starts_command =
-            |name: &str| line.strip_prefix(b"cmd=").is_some_and(|rest| rest.starts_with(name.as_bytes()));
+        let starts_command = |name: &str| command(line).starts_with(name.as_bytes());
         let at = |part: &str| memmem::find(line, part.as_bytes());
         Ok(match words {
             ["not", words @ ..] => !self.meets(words)?,

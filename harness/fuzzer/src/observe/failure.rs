@@ -160,7 +160,7 @@ pub enum ResponseKind {
     Proper,
     /// A response that reports success, but lacks the requested value.
     WithoutValue,
-    /// Limits of which at least one is lower or much higher than that of any known process manager.
+    /// Limits that no known process manager has: at least one is lower or much higher than usual.
     UnusualLimits,
     /// A failure response.
     Refused,

@@ -116,7 +116,7 @@ impl PlayedSession<'_> {
         let values = [("{kvs}", name(group)), ("{child}", name(1)), ("{agent}", "/memory/agent-1")];
         let mut bytes = bytes.to_vec();
         for (mark, value) in values {
-            while let Some(at) = bytes.windows(mark.len()).position(|part| part == mark.as_bytes()) {
+            while let Some(at) = memchr::memmem::find(&bytes, mark.as_bytes()) {
                 bytes.splice(at..at + mark.len(), value.bytes());
             }
         }

@@ -11,7 +11,7 @@ use crate::session::statement::{rank_or_all, step};
 /// A call to a library function, and the request that it may cause.
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedCall {
-    /// The requirement on the return codes of failed calls; empty if there is no such requirement.
+    /// The requirement on the return codes of failed calls, or an empty string.
     pub(crate) cites: &'static str,
     pub(crate) function: &'static str,
     pub(crate) args: Vec<Arg>,

@@ -31,7 +31,7 @@ pub(crate) struct SessionModel<'a, 'b> {
     /// Keys put since the last barrier.
     pub(crate) new_keys: Vec<PutKey>,
     values: Vec<Template>,
-    /// Names of published services, some of which may have been unpublished.
+    /// Names of services that were published, and may have been unpublished since.
     services: Vec<Template>,
     pub(crate) groups: u32,
     /// True if every process offers PMI-1.2.

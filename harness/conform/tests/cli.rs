@@ -101,7 +101,7 @@ fn short_help_fits_one_screen_and_full_help_two() {
 fn former_command_names_its_replacement(#[case] args: &[&str], #[case] new: &str) {
     let ran = here(args);
     assert_eq!(ran.status, 2);
-    assert!(ran.err.contains(&format!("is now `{new}`")), "{}", ran.err);
+    assert!(ran.err.contains(&format!("renamed; use `{new}`")), "{}", ran.err);
 }
 
 #[test]

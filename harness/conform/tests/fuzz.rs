@@ -140,7 +140,7 @@ fn replays_bug_together_with_its_earlier_job() {
     let (status, text) = replay(&finding.join("scenario.pmi"));
     assert!(status == 0 && text.ends_with(": 0 of 5\n"), "{text}");
     let why = fs::read_to_string(finding.join("no-reproducer.txt")).unwrap();
-    assert!(why.starts_with("the finding needs an earlier job"), "{why}");
+    assert!(why.starts_with("the finding occurs only after an earlier job"), "{why}");
     // A scenario is a single job, so this finding is not exported.
     let (status, text) = fuzz(folder.path(), &["--export", "exported"]);
     assert!(status == 0 && text.starts_with("wrote 0 scenarios to exported\nskipped 1 finding"), "{text}");

@@ -227,7 +227,7 @@ fn campaign_as_upstream_finds_proxy_crash(#[values("mpich-4.3.2", "mpich-5.0.2")
     let ran = conform(scratch.path(), &["fuzz", "--server", proxy, "--replay", &finding]);
     assert!(ran.out.ends_with(&format!("{bucket}: 5 of 5\n")), "{}", ran.whole());
     let why = fs::read_to_string(scratch.path().join(&finding).join("no-reproducer.txt")).unwrap();
-    assert!(why.contains("plays the upstream of the proxy"), "{why}");
+    assert!(why.contains("acts as the proxy's upstream"), "{why}");
     assert!(!scratch.path().join(&finding).join("reproducer.py").exists());
     // Played as a scenario of the suite, the session shows the same finding.
     conform(scratch.path(), &["fuzz", "--export", "found"]);

@@ -545,7 +545,7 @@ fn interop_ends_hanging_job_after_the_timeout() {
 #[case::no_launcher(&["/nowhere/mpiexec", "{tap}", "a"], 2, "cannot start \"/nowhere/mpiexec\"")]
 #[case::no_program(&["{tap}", "/nowhere/a.out"], 3, "the program never started: cannot start /nowhere/a.out")]
 #[case::no_program_with_connection(&[BIN, "serve", "{tap}", "/nowhere/a.out"], 3, "the program never started: cannot start /nowhere/a.out")]
-#[case::silent(&["{tap}", "true"], 3, "sent no PMI message: the process manager gave its processes no PMI_FD")]
+#[case::silent(&["{tap}", "true"], 3, "sent no PMI message: the process manager did not set PMI_FD for its processes")]
 #[case::without_pmi(&[BIN, "serve", "{tap}", "true"], 3, "as in a program without a PMI library")]
 #[case::no_messages(&[BIN, "serve", "{tap}", "true"], 3, "the program: not judged: no message was sent")]
 fn explains_why_nothing_was_recorded(#[case] command: &[&str], #[case] code: i32, #[case] expected: &str) {

@@ -18,7 +18,7 @@ pub(crate) fn needs_offer(requirement: &str) -> bool {
 /// [`offering_option`], if there is any.
 pub(crate) fn describe_missing_offer(command: &[String]) -> String {
     let option = offering_option(command).map(|option| format!("; {option}")).unwrap_or_default();
-    format!("the process manager gave its processes no PMI_FD{option}")
+    format!("the process manager did not set PMI_FD for its processes{option}")
 }
 
 const CONNECTION_VARIABLES: [&str; 2] = ["PMI_FD", "PMI_PORT"];

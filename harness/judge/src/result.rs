@@ -318,8 +318,10 @@ impl ReplayStatistics {
         let expected = format!(
             "the same result as without the implementation's other jobs: passed ({alone} of {alone} times)"
         );
-        let seen =
-            format!("interference between jobs: {how}, first with {}: {}", first.requirement, first.seen);
+        let seen = format!(
+            "interference between jobs: {how}; the first finding is {}: {}",
+            first.requirement, first.seen
+        );
         Some(Finding { seq: self.seq, ..Finding::new(INDEPENDENT_JOBS, under_test, expected, seen) })
     }
 
@@ -363,7 +365,9 @@ pub fn launcher_error(events: &[Event]) -> Option<String> {
 pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     if SignalCause::of(signal) == SignalCause::BrokenPipe {
         // The text does not name the connection, because a launcher also writes to its proxies.
-        return format!("{name} died of signal {signal}, writing to a connection whose other end was closed");
+        return format!(
+            "{name} died of signal {signal} while writing to a connection whose other end was closed"
+        );
     }
     let output = events.iter().filter_map(|e| match &e.kind {
         EventKind::Output { line, .. } => std::str::from_utf8(&line.0).ok(),
@@ -632,7 +636,7 @@ mod tests {
             (
                 13,
                 &[failed],
-                "pm died of signal 13, writing to a connection whose other end was closed".to_owned(),
+                "pm died of signal 13 while writing to a connection whose other end was closed".to_owned(),
             ),
         ] {
             let events = numbered(lines.iter().map(|line| printed(line)));

@@ -20,7 +20,7 @@ fn find<I: Iterator<Item = &'static Fault>>(
 ) -> Result<&'static Fault, UnknownBehaviour> {
     all().find(|entry| entry.name == name).ok_or_else(|| {
         let names = all().map(|entry| entry.name);
-        let hint = hint(name, names, "`pmi-conform suite mutants --list` lists them");
+        let hint = hint(name, names, "`pmi-conform suite mutants --list` lists all names");
         UnknownBehaviour { kind, name: name.to_owned(), hint }
     })
 }
@@ -54,7 +54,7 @@ mod tests {
         let error = behaviour(Some("put-lots"), []).unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown fault put-lots, did you mean put-lost? `pmi-conform suite mutants --list` lists them"
+            "unknown fault put-lots, did you mean put-lost? `pmi-conform suite mutants --list` lists all names"
         );
         let error = behaviour(None, ["put-lost"]).unwrap_err().to_string();
         assert!(error.starts_with("unknown variation put-lost"), "{error}");

@@ -149,7 +149,7 @@ enum ProbeError {
     /// The implementation could not be started at all, or not with the required number of processes.
     #[error("{0}")]
     NotStarted(String),
-    #[error("the probe is invalid: please report this")]
+    #[error("the probe is invalid; please report this bug")]
     Mistaken,
 }
 
@@ -235,7 +235,7 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     all.steps.push(match (worst_finding(prober.suite, &session, Severity::Fail), session.unreached.len()) {
         (None, 0) if session.events.iter().any(|e| matches!(e.kind, EventKind::JobKeepsRunning { .. })) => {
             DoctorStep::odd("session", format!("{processes} finalized and exited, but the launcher keeps running"))
-                .with("let the launcher exit when its processes have exited; until then, each scenario waits for it")
+                .with("make the launcher exit once all of its processes have exited; otherwise, each scenario has to wait for it")
         }
         (None, 0) => DoctorStep::works("session", format!("{processes}: init, put, barrier, get, finalize")),
         (Some(finding), 0) => {

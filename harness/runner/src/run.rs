@@ -497,7 +497,9 @@ fn quote_line(source: &SourceFile, line: usize) -> String {
 }
 
 fn not_attempted_reason() -> String {
-    format!("not tried: the previous {MAX_UNRESPONSIVE} scenarios got no response (--no-give-up tries all)")
+    format!(
+        "not tried: the previous {MAX_UNRESPONSIVE} scenarios got no response (pass --no-give-up to try all)"
+    )
 }
 
 /// The reports from several workers, sorted into the order of the suite.

@@ -25,7 +25,7 @@ pub enum FilesError {
         error: io::Error,
     },
     /// A folder contains no scenarios.
-    #[error("{}: no .{EXTENSION} files in this folder; name a folder of scenarios", .0.display())]
+    #[error("{}: no .{EXTENSION} files in this folder; name a folder that contains scenarios", .0.display())]
     Empty(PathBuf),
 }
 

@@ -349,7 +349,7 @@ impl Checker<'_> {
                         row.name.span,
                         format!("row `{}` and the first row bind different names", row.name.value),
                     )
-                    .help("all rows must have the same names in the same order");
+                    .help("all rows must bind the same names in the same order");
             }
             let before = self.bound_names.len();
             for (name, value) in &row.values {

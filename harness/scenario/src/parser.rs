@@ -196,7 +196,7 @@ impl<'a> Parser<'a> {
             }
         } else {
             let span = Span { start: line.start, end: line.start + first.len() };
-            let message = format!("`{first}` does not begin a head line, statement or step");
+            let message = format!("`{first}` cannot begin a head line, statement or step");
             let diagnostic = self.sink.error(span, message);
             if expr::step_target(first, 0).is_ok() {
                 diagnostic.message = "a step without a role".to_owned();
@@ -720,13 +720,13 @@ impl<'a> Parser<'a> {
 
     /// Reports an action of the harness that is written in the form for expectations, or vice versa.
     fn report_wrong_form(&mut self, form: &ActionForm, part: Actor, span: Span) {
-        let (right, why) = match part {
-            Actor::Harness => (form.harness_form, "the harness acts"),
-            Actor::Implementation => (form.implementation_form, "the implementation acts"),
+        let (right, actor) = match part {
+            Actor::Harness => (form.harness_form, "harness"),
+            Actor::Implementation => (form.implementation_form, "implementation"),
         };
         if self.text_at(span) != right {
             self.sink
-                .error(span, format!("`{}` is not allowed in a step in which {why}", self.text_at(span)))
+                .error(span, format!("`{}` is not allowed in a step of the {actor}", self.text_at(span)))
                 .help(format!("write `{right}`"));
         }
     }

@@ -361,8 +361,10 @@ impl Scanner<'_> {
             None => {
                 let span = self.span(from, to);
                 let message = format!("unknown type `{word}`");
-                let help =
-                    format!("write `${{{name}}}:{word}` if it is text; the types are {}", KINDS.join(", "));
+                let help = format!(
+                    "write `${{{name}}}:{word}` if `:{word}` is literal text; the types are {}",
+                    KINDS.join(", ")
+                );
                 self.sink.error(span, message).suggest(word, KINDS).help(help);
             }
         }

@@ -303,7 +303,7 @@ fn parser_splits_tuples_by_the_message_grammar() {
 }
 
 #[rstest]
-#[case::keyword("reqires a", "does not begin a head line")]
+#[case::keyword("reqires a", "cannot begin a head line")]
 #[case::keyword_of_nothing("requires", "after the first step")]
 #[case::late_head("ranks 2", "`ranks` after the first step")]
 #[case::let_without_equals("let $x", "`let` without `=`")]

@@ -440,7 +440,7 @@ pub(crate) fn main() {
         () => (format!("k{rank}"), format!("v{rank}")),
     };
     if !is_selected("ignores-limits") && (key.len() >= pmi.keylen_max || value.len() >= pmi.vallen_max) {
-        fail("the limits leave no room");
+        fail("the limits are too small for the key or the value");
     }
     let put = |pmi: &mut Pmi| {
         pmi.ask(&format!("cmd=put kvsname={} key={key} value={value}", pmi.kvsname), "put_result")

@@ -22,7 +22,7 @@ pub(crate) fn main() {
         let name = |rank: usize| format!("r{round}-{rank}");
         let value = format!("{rank}-of-{round}");
         if name(rank).len() >= keylen_max || value.len() >= vallen_max {
-            fail("the limits leave no room");
+            fail("the limits are too small for the key or the value");
         }
         let put = format!("cmd=put kvsname={} key={} value={value}", pmi.kvsname, name(rank));
         if !succeeded(&pmi.ask(&put, "put_result")) {

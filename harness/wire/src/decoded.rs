@@ -494,8 +494,16 @@ mod tests {
         "cmd=publish_name service=s port=",
         "the value of \"port\" is not one or more visible characters"
     )]
-    #[case(ToServer, "mcmd=spawn", "spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
-    #[case(ToServer, "cmd=spawn", "spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
+    #[case(
+        ToServer,
+        "mcmd=spawn",
+        "a spawn request must be a block of lines from \"mcmd=spawn\" to \"endcmd\""
+    )]
+    #[case(
+        ToServer,
+        "cmd=spawn",
+        "a spawn request must be a block of lines from \"mcmd=spawn\" to \"endcmd\""
+    )]
     #[case(ToServer, "mcmd=other", "no command: the key \"cmd\" is missing")]
     #[case(FromServer, " ", "the line is empty")]
     #[case(FromServer, "rc=0", "no command: the key \"cmd\" is missing")]

@@ -51,7 +51,7 @@ pub enum DecodeError {
     RepeatedKey(Cow<'static, str>),
     /// A spawn command outside a block. In lines, a spawn request spans several lines, which a [`SpawnCollector`](crate::SpawnCollector)
     /// reads.
-    #[error("spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
+    #[error("a spawn request must be a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
     SpawnOutsideBlock,
 }
 

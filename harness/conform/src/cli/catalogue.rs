@@ -126,7 +126,7 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
             Some(fragment) => Arc::clone(&fragment.source),
             None => {
                 let names = suite.scenarios.iter().map(|s| s.name.as_str());
-                let hint = hint(name, names, "`pmi-conform scenario list` lists scenarios");
+                let hint = hint(name, names, "`pmi-conform scenario list` lists all scenarios");
                 anyhow::bail!("unknown scenario or fragment {name}{hint}");
             }
         },
@@ -264,8 +264,11 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         }
         let names = suite.scenarios.iter().map(|s| s.name.as_str());
         let ids = suite.catalogue.iter().flat_map(|r| r.rules.iter().chain([&r.id])).map(String::as_str);
-        let hint =
-            hint(id, ids.chain(names), "`pmi-conform explain requirements` and `scenario list` list them");
+        let hint = hint(
+            id,
+            ids.chain(names),
+            "`pmi-conform explain requirements` and `pmi-conform scenario list` list the valid names",
+        );
         anyhow::bail!("unknown requirement, rule, scenario or operation {id}{hint}");
     };
     let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);

@@ -46,7 +46,7 @@ use read::{named_run, read_run};
 
 pub(crate) fn main() -> ExitCode {
     if let Some((old, new)) = args::renamed(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
-        anstream::eprintln!("error: `{old}` is now `pmi-conform {new}`");
+        anstream::eprintln!("error: `{old}` was renamed; use `pmi-conform {new}`");
         return ExitCode::from(USAGE);
     }
     let cli = Cli::from_arg_matches(&args::command().get_matches()).unwrap_or_else(|error| error.exit());

@@ -302,7 +302,7 @@ pub(super) fn listen(
 ) -> anyhow::Result<ListenOptions> {
     if implementation.has_upstream() || implementation.connection_method == ConnectionMethod::Singleton {
         anyhow::bail!(
-            "--listen: only a launcher starts processes on other machines; a bare proxy and a singleton run on this machine"
+            "--listen: only a launcher can start processes on other machines; omit this option for a bare proxy or a singleton"
         );
     }
     let agent = agent.unwrap_or(&environment.agent);

@@ -37,7 +37,7 @@ pub(super) fn enable_sets(catalogue: &mut Catalogue, sets: &[String]) {
 /// load the user's own scenarios.
 pub(super) fn check_scenarios(path: &Path, deviations: &Deviations, suite: &Suite) -> anyhow::Result<()> {
     let Some((line, name)) = deviations.first_unknown_scenario(suite) else { return Ok(()) };
-    let hint = hint(name, suite.names(), "`pmi-conform scenario list` prints the names");
+    let hint = hint(name, suite.names(), "`pmi-conform scenario list` lists all scenarios");
     anyhow::bail!("{}:{line}: unknown scenario {name}{hint}", path.display())
 }
 
@@ -54,7 +54,7 @@ pub(super) fn read_deviations(
         let hint = hint(
             id,
             suite.catalogue.iter().map(|r| r.id.as_str()),
-            "`pmi-conform explain requirements` lists them",
+            "`pmi-conform explain requirements` lists all requirements",
         );
         anyhow::bail!("{}:{line}: unknown requirement {id}{hint}", path.display());
     }

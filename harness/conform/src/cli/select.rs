@@ -99,7 +99,9 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
         let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
         let named = |name: &str| name == word || file_name(name) == word.trim_end_matches(".pmi");
         if suite.scenarios.iter().any(|s| named(&s.name)) {
-            anyhow::bail!("{word}: no such file; to play the scenario of this name, use --filter '={word}'");
+            anyhow::bail!(
+                "{word}: no such file; to play the scenario with this name, use --filter '={word}'"
+            );
         }
         let folder = format!("{}/", word.trim_end_matches('/'));
         if suite.scenarios.iter().any(|s| s.name.starts_with(&folder)) {
@@ -127,7 +129,7 @@ fn describe_other_matches(
     if let Some(here) = all.iter().find(|s| s.tests == kind) {
         let (title, word) = (here.dialect.title(), here.dialect);
         let example = file_name(&here.name);
-        return Some(format!("scenarios of {title}, such as {example}; pass --dialect {word} to play them"));
+        return Some(format!("{title} scenarios, such as {example}; pass --dialect {word} to play them"));
     }
     let (whose, option) = match all.first()?.tests {
         ImplementationKind::Server => ("process managers", "--server"),
@@ -174,7 +176,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
         let word = pattern.trim_start_matches('=').trim_end_matches('*');
         anyhow::bail!(
             "--filter {pattern}: matches no scenario{}",
-            hint(word, names().chain(folders), "`pmi-conform scenario list` lists them")
+            hint(word, names().chain(folders), "`pmi-conform scenario list` lists all scenarios")
         );
     }
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();

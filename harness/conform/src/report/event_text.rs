@@ -94,7 +94,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 Some(proc),
                 EventDirection::None,
-                format!("connected through PMI_PORT: {initack} answered by {response}"),
+                format!("connected through PMI_PORT: {initack} was answered with {response}"),
             )
         }
         EventKind::ManagerStarted { proc, args } => {
@@ -114,7 +114,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 Some(proc),
                 EventDirection::None,
-                format!("singleton init: {request} answered by {answer}, and then {reply}"),
+                format!("singleton init: {request} was answered with {answer}, followed by {reply}"),
             )
         }
         EventKind::ToServer { proc, bytes } => sent(*proc, EventDirection::ToServer, bytes, ""),

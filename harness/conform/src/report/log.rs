@@ -271,7 +271,7 @@ fn first(name: &str, bytes: &[u8]) -> Result<LogLine, LogError> {
     let wrong = |e: serde_json::Error| LogError::Line {
         name: name.to_owned(),
         line: 1,
-        why: text::clean(&format!("not a log of pmi-conform, {}: name a different file", reason(&e))),
+        why: text::clean(&format!("not a pmi-conform log: {}; name a different file", reason(&e))),
     };
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(wrong)?;
     match value["format"].as_u64() {

@@ -250,7 +250,7 @@ fn soak_summary(soak: &Soak) -> String {
         format!("memory: {:.1} bytes for each additional request in the second half\n", grown.max(0.0))
     });
     let history = match soak.findings.len() {
-        0 => "history: some order of the operations explains all responses\n".to_owned(),
+        0 => "history: all responses are consistent with one order of the operations\n".to_owned(),
         count => format!("history: {}\n", text::count(count, "finding")),
     };
     growth.unwrap_or_default() + &history

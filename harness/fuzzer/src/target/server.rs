@@ -239,7 +239,7 @@ impl Target for ServerTarget {
         }
         if case.needs_upstream() && !upstream {
             return Err(io::Error::other(
-                "the session plays the upstream of a proxy, so --server must be a bare hydra_pmi_proxy",
+                "in this session, pmi-conform acts as the upstream of a proxy, so --server must be a bare hydra_pmi_proxy",
             ));
         }
         let times = CaseTimeouts { pace, limits, ending };

@@ -53,7 +53,8 @@ impl Monitor {
         let command = || format!("mpiexec {}", words.join(" "));
         let after = words.iter().position(|word| word == PMI_ARGS_OPTION).map_or(words.len(), |at| at + 1);
         if Caller::parse(&words[after..]).is_none() {
-            let expected = format!("{PMI_ARGS_OPTION} and a port, an interface, a key and a process id");
+            let expected =
+                format!("{PMI_ARGS_OPTION} followed by a port, an interface, a key and a process id");
             self.client_misuse(p, ids::SINGLETON_CLIENT_ARGUMENTS, expected, command());
         }
         if std::mem::replace(&mut self.rank(p).started_manager, true) {

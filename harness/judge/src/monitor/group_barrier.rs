@@ -178,7 +178,7 @@ impl Monitor {
                 let one = (tags.len() == 1).then(|| rank.open_barriers.pop()).flatten();
                 if !self.state_unknown(p) {
                     let expected =
-                        format!("the tag of a barrier that the process is in, {}", tags.join(" or "));
+                        format!("the tag of a barrier that the process has entered: {}", tags.join(" or "));
                     self.server_error(
                         p,
                         ids::MPICH_1_2_BARRIER_TAG,
@@ -315,8 +315,7 @@ impl Monitor {
     /// Reports that a process did not receive a required value. The value is required because the process has left a group barrier that the
     /// putting process entered after the put.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
-        let expected =
-            format!("the value of {}, which a process of the group had put before", quote_bytes(key));
+        let expected = format!("the value of {}, which a process of the group put earlier", quote_bytes(key));
         self.server_error(p, ids::MPICH_1_2_BARRIER_VISIBLE, expected, ObservationText::message(line));
     }
 }

@@ -88,11 +88,11 @@ impl Monitor {
             let early = [ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS, ids::PMI2_COMMON_FULLINIT_FIRST];
             let (rule, expected) = match sent {
                 true => (early, format!("no other request before {first} has succeeded")),
-                false => (INIT_FIRST, format!("{first} first")),
+                false => (INIT_FIRST, format!("{first} as the first request")),
             };
             self.client_error(p, cite(message, rule), expected, seen());
         } else if is_init && again {
-            self.client_error(p, cite(message, INIT_FIRST), format!("{first} once"), seen());
+            self.client_error(p, cite(message, INIT_FIRST), format!("{first} only once"), seen());
         } else if waits && reports && !self.rank(p).received_unsolicited {
             let expected = [
                 "no request before the previous one is answered",

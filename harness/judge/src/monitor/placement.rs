@@ -60,7 +60,11 @@ impl Placement {
             let name = |rank: u32| &self.names[self.nodes[&rank]];
             let seen = if name(a) == name(b) { "two nodes" } else { "one node" };
             return Some((
-                format!("rank {a} on {} and rank {b} on {}, as their environment states", name(a), name(b)),
+                format!(
+                    "rank {a} on {} and rank {b} on {}, according to their environment",
+                    name(a),
+                    name(b)
+                ),
                 format!("places them on {seen}"),
             ));
         }
@@ -71,7 +75,7 @@ impl Placement {
         let is_unknown = nodes == 0 || nodes == 1 && self.local_size.is_some_and(|local| local < size);
         (!is_unknown && mapped != nodes).then(|| {
             let noun = |count: u32| if count == 1 { "node" } else { "nodes" };
-            let expected = format!("the {size} ranks on {nodes} {}, as they were started", noun(nodes));
+            let expected = format!("the {size} ranks on {nodes} {}, where they were started", noun(nodes));
             (expected, format!("places them on {mapped} {}", noun(mapped)))
         })
     }

@@ -89,7 +89,10 @@ impl Monitor {
                 // RFC 13's grammar does not restrict the values of `totspawns` and `spawnssofar`, so a wrong value is only a note.
                 let at_most =
                     matches!(error.kind, SpawnErrorKind::Numbering { .. }).then_some(Severity::Note);
-                let expected = format!("an RFC 13 spawn request, but {error}");
+                let expected = format!(
+                    "an RFC 13 spawn request, but line {} contains an error: {}",
+                    error.line, error.kind
+                );
                 let seen = ObservationText::message(line);
                 self.find(PartyKind::Client, p, spawn_rule(&error.kind), at_most, expected, seen);
             }

@@ -692,10 +692,10 @@ fn mapping_of_two(nodes: u32, env: [(&str, &str); 2], mapping: &str) -> Vec<Stri
 
 #[rstest]
 #[case::apart(1, ["q0", "q1"], "(vector,(0,2,1))", "")]
-#[case::not_together(1, ["q0", "q1"], "(vector,(0,1,2))", "rank 0 on q0 and rank 1 on q1, as their environment states")]
-#[case::inherited_name(1, ["q0", "q0"], "(vector,(0,2,1))", "the 2 ranks on 1 node, as they were started")]
+#[case::not_together(1, ["q0", "q1"], "(vector,(0,1,2))", "rank 0 on q0 and rank 1 on q1, according to their environment")]
+#[case::inherited_name(1, ["q0", "q0"], "(vector,(0,2,1))", "the 2 ranks on 1 node, where they were started")]
 #[case::inherited_name_on_two_nodes(2, ["q0", "q0"], "(vector,(0,2,1))", "")]
-#[case::recorded(0, ["q0", "q1"], "(vector,(0,1,2))", "rank 0 on q0 and rank 1 on q1, as their environment states")]
+#[case::recorded(0, ["q0", "q1"], "(vector,(0,1,2))", "rank 0 on q0 and rank 1 on q1, according to their environment")]
 fn judges_mapping_by_reported_nodes(
     #[case] nodes: u32,
     #[case] names: [&str; 2],

@@ -100,7 +100,7 @@ impl NetworkListener {
         }
         Err(io::Error::new(
             failed.kind(),
-            format!("cannot listen at {} for agents: {failed}", listen.address),
+            format!("cannot listen for agents at {}: {failed}", listen.address),
         ))
     }
 

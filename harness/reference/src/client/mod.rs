@@ -38,13 +38,13 @@ pub enum ClientMisuse {
     #[error("the name of the keyval space is not known yet")]
     NoKvsname,
     /// An operation that the version of the connection does not have.
-    #[error("PMI {1} has no {0}")]
+    #[error("PMI {1} does not support the operation `{0}`")]
     NoOperation(&'static str, Version),
     /// A field whose value does not match its rule.
     #[error("the {0} is empty or contains invalid characters")]
     BadField(&'static str),
     /// A field that is longer than its limit.
-    #[error("the {what} has {length} bytes, but only {limit} are allowed")]
+    #[error("the {what} is {length} bytes long, but at most {limit} bytes are allowed")]
     TooLong {
         /// The name of the field.
         what: &'static str,

@@ -61,7 +61,7 @@ pub enum CodecError {
     #[error("unknown command {0} in a frame")]
     Command(i32),
     /// The body is too long, or too short for its required content.
-    #[error("invalid body length of a frame with command {command}: {length} bytes")]
+    #[error("a frame with command {command} has an invalid body length: {length} bytes")]
     Length {
         /// The number of the command.
         command: i32,

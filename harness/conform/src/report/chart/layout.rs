@@ -158,7 +158,7 @@ impl<'a> Chart<'a> {
             shown.into_iter().enumerate()
         {
             if let Some(more) = gap.filter(|_| index == FIRST_ROWS) {
-                rows.push(note(format!("{more} events are left out here; they are in the log")));
+                rows.push(note(format!("{more} events are omitted here; the log contains them")));
             }
             let shape = match proc.map(|proc| shape(&event.kind, direction, proc, lane)) {
                 None => RowShape::Job,

@@ -96,7 +96,7 @@ fn chart_limits_lanes_and_rows() {
     assert!(chart.rows.len() <= MAX_ROWS + 2 && chart.lanes.len() == MAX_LANES + 1);
     let text = drawn(&chart);
     assert!(
-        text.contains("4600 events are left out here") && text.contains("more processes are not shown"),
+        text.contains("4600 events are omitted here") && text.contains("more processes are not shown"),
         "{text}"
     );
 }
@@ -106,7 +106,7 @@ fn chart_states_the_number_of_omitted_events() {
     let result = result("many", Verdict::Pass);
     let events = events((0..450).map(|_| to(rank(0), "cmd=get\n")));
     let text = drawn(&Chart::of_events(&events, 7, &result));
-    assert!(text.contains("57 events are left out here"), "{text}");
+    assert!(text.contains("57 events are omitted here"), "{text}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     if seen.flood {
         all.push(fails(
             FailureKey::Flood(last.clone()),
-            format!("after {last}, the server never stops sending"),
+            format!("the server does not stop sending after {last}"),
         ));
     }
     // A server that the harness stopped because of its memory use could not send its remaining responses.
@@ -102,7 +102,8 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     let over = !all.is_empty() || stopped;
     if let Some(growth) = seen.growth.as_ref().filter(|growth| growth.is_too_much()) {
         let (name, grown, sent) = (growth.name.clone(), growth.bytes >> 20, growth.sent);
-        let description = format!("{name} has grown by {grown} MiB in a session that sent it {sent} bytes");
+        let description =
+            format!("the memory of {name} grew by {grown} MiB in a session that sent it {sent} bytes");
         all.push(fails(FailureKey::Memory(name), description));
     }
     all.extend(broken(seen, &kinds, catalogue, over));

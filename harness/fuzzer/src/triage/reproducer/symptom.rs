@@ -32,10 +32,10 @@ pub enum Symptom {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotReproducible {
     /// The harness is the upstream of a proxy.
-    #[error("pmi-conform plays the upstream of the proxy")]
+    #[error("pmi-conform acts as the proxy's upstream")]
     Upstream,
     /// The finding needs the state that an earlier job leaves behind.
-    #[error("the finding needs an earlier job")]
+    #[error("the finding occurs only after an earlier job")]
     EarlierJob,
     /// The finding needs a concurrent job.
     #[error("the finding occurs only while another job is running")]
@@ -50,7 +50,7 @@ pub enum NotReproducible {
     #[error("the program under test spawns processes")]
     Spawned,
     /// The manager that connects to the process is not started in the way that MPICH's client starts it.
-    #[error("the manager is not started with -pmi_args")]
+    #[error("the process manager is not started with -pmi_args")]
     Manager,
     /// The finding cannot be recognized at a single point of the session.
     #[error("the symptom is neither a message, nor silence, nor the end of a connection or process")]

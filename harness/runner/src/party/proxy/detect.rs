@@ -61,7 +61,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
     let mut seen = match &launcher {
         Some(LauncherVersion::Supported(family)) => return Ok(*family),
         Some(LauncherVersion::NoVersion) => {
-            "the mpiexec.hydra next to the proxy prints no readable version".to_owned()
+            "the mpiexec.hydra next to the proxy prints no recognizable version".to_owned()
         }
         Some(LauncherVersion::Unsupported(version)) => {
             format!("the mpiexec.hydra next to the proxy is version {version}")

@@ -572,7 +572,9 @@ impl Implementation {
             );
         }
         if nodes > 1 && self.command_nodes.is_none() {
-            return Some(format!("no command for {nodes} nodes (--server-nodes)"));
+            return Some(format!(
+                "{nodes} nodes are needed, but no command for them is given (--server-nodes)"
+            ));
         }
         if let Some(most) = self.max_ranks.filter(|most| ranks > *most) {
             return Some(format!("{ranks} processes are needed, but the limit is {most} (--max-ranks)"));

@@ -102,7 +102,7 @@ impl LaunchEnvironment {
         let binary = std::env::current_exe().map_err(|e| {
             io::Error::new(
                 e.kind(),
-                format!("cannot find pmi-conform's own executable, which is also the agent: {e}"),
+                format!("cannot find pmi-conform's own executable, which also serves as the agent: {e}"),
             )
         })?;
         let agent = agent::program(&binary, agent::rank::NAME);

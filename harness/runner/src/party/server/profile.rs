@@ -197,11 +197,13 @@ fn find(name: &str) -> Result<Implementation, ImplementationError> {
     let hint = match &meant[..] {
         [] => {
             format!(
-                "known profiles are {} (pmi-conform explain profiles)",
+                "known profiles: {}; `pmi-conform explain profiles` describes them",
                 shown(&known.iter().collect::<Vec<_>>())
             )
         }
-        meant => format!("did you mean {}? (pmi-conform explain profiles)", shown(meant)),
+        meant => {
+            format!("did you mean {}? `pmi-conform explain profiles` describes all profiles", shown(meant))
+        }
     };
     Err(ImplementationError(format!(
         "unknown profile @{name}: no built-in profile has this name; files not found: {tried}\n{hint}"

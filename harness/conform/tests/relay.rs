@@ -163,7 +163,7 @@ fn unreachable_runner_makes_spawn_not_applicable() {
 #[case::few_ports(&["--listen", "127.0.0.1:47000", "-j", "2"], "127.0.0.1:47000-47003")]
 #[case::agent(&["--listen", "127.0.0.1", "--agent", "pmi-conform-agent"], "must be absolute")]
 #[case::name(&["--listen", "127.0.0.1", "--agent", "/usr/bin/true"], "end with /pmi-conform-agent")]
-#[case::singleton(&["--listen", "127.0.0.1", "--connection", "singleton"], "a singleton run on this machine")]
+#[case::singleton(&["--listen", "127.0.0.1", "--connection", "singleton"], "a bare proxy or a singleton")]
 #[case::no_listen(&["--agent", "/usr/bin/pmi-conform-agent"], "--listen")]
 fn rejects_invalid_relay_options(#[case] args: &[&str], #[case] expected: &str) {
     let folder = TempDir::new().unwrap();

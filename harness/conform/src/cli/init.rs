@@ -123,7 +123,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
                 (n, to_write) if n == to_write => {
                     format!("known deviations: {n} entries; add their reasons")
                 }
-                (n, to_write) => format!("known deviations: {n} entries, {to_write} without a reason"),
+                (n, to_write) => format!("known deviations: {n}, {to_write} of them without a reason"),
             },
             _ => "tests the process manager on each push; adapt the marked steps".to_owned(),
         };

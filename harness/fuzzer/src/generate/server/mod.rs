@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn generator_mixes_both_dialects_if_any_is_allowed() {
+    fn generator_mixes_dialects_if_both_are_allowed() {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let of_pmi2 = |number: &u64| generate(1, *number, scope).scenario.dialect == Dialect::Pmi2;
         let count = (0..400).filter(of_pmi2).count();

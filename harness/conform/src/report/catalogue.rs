@@ -11,14 +11,14 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "rfc13.",
         "requirements/rfc13.md",
         "Flux RFC 13",
-        "Every normative statement and every rule of the grammar of \
+        "This page lists every normative statement and every rule of the grammar of \
         [RFC 13](https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html), in our words.",
     ),
     (
         "de-facto.",
         "requirements/de-facto.md",
         "De facto requirements of PMI-1",
-        "Behaviour that clients rely on but RFC 13 does not specify. A violation is a note; with `--strict=de-facto`, it is red.",
+        "This page lists behaviour that clients rely on but RFC 13 does not specify. A violation is a note; with `--strict=de-facto`, it is red.",
     ),
     (
         "pmi-port.",
@@ -36,26 +36,26 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "mpich-1.2.",
         "requirements/mpich-1.2.md",
         "MPICH's PMI-1.2",
-        "From MPICH's table of messages. A violation is a note; with `--against mpich-1.2`, it is red.",
+        "These requirements come from MPICH's table of messages, its client and its process manager. A violation is a note; with `--against mpich-1.2`, it is red.",
     ),
     (
         "mpich-paper.",
         "requirements/mpich-paper.md",
         "MPICH's paper on process management",
-        "Statements from the paper that introduced PMI. RFC 13 adopted some of them, some are still in use, and some never became more than a draft. A violation is a note; with `--strict=de-facto`, it is red.",
+        "This page lists statements from the paper that introduced PMI. RFC 13 adopted some of them, others are still in use, and others never became more than a draft. A violation is a note; with `--strict=de-facto`, it is red.",
     ),
     (
         "hydra.",
         "requirements/hydra.md",
         "A Hydra proxy and its upstream",
-        "Consequences of RFC 13 for the part of a process manager that serves one node.",
+        "These requirements bind a proxy, the program of a process manager that serves one node. They follow from RFC 13 and from existing implementations.",
     ),
     (
         "pmi2.",
         "requirements/pmi2.md",
         "PMI-2",
-        "Requirements that every known server meets (`pmi2.common`), those of MPICH's draft only (`pmi2.draft`), and those of MPICH's table and header (`pmi2.mpich`). \
-         A violation of the last two is a note, and red with `--against pmi2-draft` and `--against pmi2-mpich`.",
+        "This page lists requirements that every known server meets (`pmi2.common`), further requirements of MPICH's draft (`pmi2.draft`), and further requirements of MPICH's table and header (`pmi2.mpich`). \
+         A violation of one of the last two groups is a note; with `--against pmi2-draft` or `--against pmi2-mpich`, it is red.",
     ),
 ];
 
@@ -100,8 +100,8 @@ fn page(catalogue: &Catalogue, prefix: &str, title: &str, about: &str) -> String
 fn errata(catalogue: &Catalogue) -> String {
     let mut text = String::from(
         "# Errata of the specifications\n\n\
-         Points at which RFC 13, the draft of PMI-2 and MPICH's tables have errors, are silent or contradict themselves. Each entry gives the requirement that we test, our reading, the implementations with a recorded deviation, and a proposed wording, which the authors of these texts may use freely.\n\n\
-         If a text contradicts itself, the point is reported and never fails. This page is generated from the catalogue \
+         This page lists the points at which RFC 13, the draft of PMI-2 and MPICH's tables have errors, are silent or contradict themselves. Each entry gives the requirement that we test, our reading, the implementations with a recorded deviation, and a proposed wording. The authors of these texts may use the proposed wordings freely.\n\n\
+         If a text contradicts itself, a violation is reported only as a note and never makes a run fail. This page is generated from the catalogue \
          (`scenarios/*.toml`) and the recorded deviations (`golden/`).\n",
     );
     for (prefix, _, title, _) in SOURCES {

@@ -1,4 +1,4 @@
-# Functions for `run` and `planted`: how targets are built and started.
+# Functions with which `run` and `planted` build the targets and set their options.
 
 # Builds "${targets[@]}" into $binaries. Passes its arguments on to cargo.
 build() {
@@ -10,7 +10,7 @@ build() {
         # If a target triple is given, build scripts and macros are compiled without the sanitizer.
         place=(--target "$("${cargo[@]}" -vV | sed -n 's/^host: //p')")
     fi
-    # A separate folder, because cargo does not detect that the wrapper compiles differently.
+    # Use a separate folder, because cargo does not detect that the wrapper compiles differently.
     local into=${CARGO_TARGET_DIR:-target}/$folder
     # Disables the engine's own assertions.
     CXXFLAGS=${CXXFLAGS:+$CXXFLAGS }-DNDEBUG RUSTC_WRAPPER=$PWD/instrument CARGO_TARGET_DIR=$into \
@@ -21,7 +21,7 @@ build() {
 # Sets $options and $stored for a target, and $fixed_runs: the number of runs that takes 3 to 5 s on a quiet core.
 options() {
     options=(-timeout=10 -rss_limit_mb=2048 -seed=1)
-    # Limits with ample room for a session; longer inputs are only slower.
+    # The limits leave ample room for a session. Longer inputs would only be slower.
     case $1 in
         # Steps have four bytes, so shorter changes need not be tried.
         server_ops) fixed_runs=20000 options+=(-max_len=97 -entropic=0 -reduce_inputs=0) ;;

@@ -110,7 +110,8 @@ impl<'a> ExpectedFrames<'a> {
     }
 }
 
-/// Returns the tuples of a body, found byte by byte: keys and values as on the wire.
+/// Splits a body into its tuples, byte by byte, without decoding the values. If `doubled` is true, a doubled semicolon is part of a value.
+/// Returns `None` if the body is invalid.
 fn tuples(body: &[u8], doubled: bool) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut all = Vec::new();
     let mut tuple = Vec::new();
@@ -184,7 +185,7 @@ fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
     }
 }
 
-/// Appends all messages of a connection to `all`, each with its direction. `None` stands for an error.
+/// Appends all messages of a connection to `all`, each with its direction. An error is recorded as `None`.
 fn taken(connection: &mut Connection, all: &mut Vec<(bool, Option<Vec<u8>>)>) {
     for direction in [Direction::FromServer, Direction::ToServer] {
         while let Some(message) = connection.next(direction) {

@@ -28,7 +28,7 @@ mod replay;
 /// A function that runs a target on a single input.
 pub type TargetBody = fn(&[u8]);
 
-/// The targets: name and body. Each has a module, a file in `fuzz_targets/` and a `[[bin]]`.
+/// The name and the body of each target. Each target has a module, a file in `fuzz_targets/` and a `[[bin]]` section.
 pub const TARGETS: &[(&str, TargetBody)] = &[
     ("client_bytes", client_bytes::run),
     ("external", external::run),

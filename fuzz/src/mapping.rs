@@ -67,7 +67,7 @@ fn value(value: &[u8], size: u32) {
             assert!(covered < u64::from(size));
         }
     }
-    // MPICH returns to the first block after the last one, unless all blocks are empty.
+    // After the last block, MPICH continues with the first block, unless all blocks are empty.
     match mapping.expand_wrapping(size) {
         Ok(nodes) => {
             assert_eq!(nodes.len(), size as usize);

@@ -1,8 +1,8 @@
 //! Target: the PMI-2 reference server, with arbitrary bytes from several processes.
 //!
 //! Input: records that consist of a byte for the process, the bytes that it sends, and 0xff. A record without bytes closes the connection.
-//! All processes have already sent the init line. Processes 0 to 2 are the first group. Process 3 is alone in a second group. Each record
-//! for process 3 makes it take its next step.
+//! All processes have already sent the init line. Processes 0 to 2 form the first group. Process 3 is alone in a second group, and each
+//! record for it triggers its next step.
 
 use pmi_wire::Framing;
 

@@ -21,7 +21,7 @@ const KEYS: [&str; 8] =
     ["a", "A", "key-2", "PMI_process_mapping", "universeSize", "hasNameServ", LONGEST_KEY, TOO_LONG_KEY];
 const LONGEST_KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
 const TOO_LONG_KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
-/// Values to put. The last two stand for the longest value that every dialect accepts, and for a value that every dialect rejects.
+/// Values to put. The last two are placeholders, for the longest value that every dialect accepts and a value that every dialect rejects.
 const VALUES: [&str; 8] = ["v", "two words", "x=1 y=2", "\ttab ", "rc=0", "a;b", LONGEST, TOO_LONG];
 const LONGEST: &str = "longest";
 const TOO_LONG: &str = "too long";
@@ -67,7 +67,7 @@ struct Session {
     groups: Vec<u32>,
     /// Groups whose processes have started.
     started: Vec<u32>,
-    /// Groups that are being started, each with `true` if the start succeeds.
+    /// Groups that are being started, each with `true` if the start will succeed.
     starting: VecDeque<(u32, bool)>,
     /// The unanswered operations of each process.
     waiting: BTreeMap<Proc, Vec<&'static str>>,

@@ -1,4 +1,4 @@
-//! Messages as the protocol table spells them.
+//! Builds messages with the commands and keys of the protocol table, and reads their fields.
 
 use pmi_wire::protocol::{self, Exchange, Field};
 use pmi_wire::{Decoded, Direction, Framing, HEADER};

@@ -6,7 +6,7 @@ use std::slice;
 use pmi_fuzzer::generate::stream::mutated;
 use pmi_scenario::ast::Dialect;
 
-/// The number that stands for PMI-2 in the C header. All other numbers stand for PMI-1.
+/// The number of PMI-2 in the C header. Any other number selects PMI-1.
 const PMI_2: c_int = 2;
 
 /// Mutates the messages sent in one direction of a connection in place, and returns the new number of bytes.

@@ -272,7 +272,7 @@ impl FaultCatalogue {
     }
 }
 
-/// Returns the names in a table of `faults.toml` without parsing the entries, because a run without a fault needs only the names.
+/// Returns the names in a table of `faults.toml`. The entries are not parsed, because a run without a fault needs only their names.
 fn names(table: &'static str) -> impl Iterator<Item = &'static str> {
     let rows = TEXT.lines().skip_while(move |line| line.strip_suffix(" = [") != Some(table));
     let rows = rows.take_while(|line| *line != "]");

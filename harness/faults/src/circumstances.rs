@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// The circumstances of a server action.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Circumstances {
-    /// The framing of the process's connection; `None` while the server is set up.
+    /// The framing of the process's connection; `None` until the process has initialized.
     pub framing: Option<Framing>,
     /// The process group.
     pub group: u32,
@@ -24,7 +24,7 @@ pub struct Circumstances {
     pub refused: bool,
     /// True if the request arrived with other requests in a single read.
     pub in_burst: bool,
-    /// True if a request from another process arrived earlier in the same round of the event loop.
+    /// True if the first bytes in this round of the event loop came from another process.
     pub is_together: bool,
     /// True if the scenario has paused for some time before this action.
     pub late: bool,
@@ -71,7 +71,7 @@ pub enum Occasion {
     SpawnedRound(u64),
     /// When several messages arrived in a single read.
     Burst,
-    /// For every request except the first, when requests from several processes arrived at the same time.
+    /// In a round of the event loop whose first bytes came from another process.
     Together,
     /// After a pause in the scenario.
     Late,

@@ -18,13 +18,14 @@ pub enum OutcomeSelector {
     Any,
 }
 
-/// The responses that an effect applies to, selected by their request and their outcome. `None` stands for all requests.
+/// The responses that an effect applies to, selected by their request and their outcome. `None` selects all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseSelector(pub Option<&'static str>, pub OutcomeSelector);
 
 impl ResponseSelector {
-    /// Returns the selector for responses to requests with this name: an operation of the protocol table, in every dialect, or a command of
-    /// one dialect. Fullinit counts as a separate request, although the table lists it as the init of PMI-2.
+    /// Returns the selector for responses to requests with this name: `each`, an operation of the protocol table in every dialect, or a
+    /// command of one dialect. Returns `None` if the name is unknown. Fullinit counts as a separate request, although the table lists it as
+    /// the init of PMI-2.
     pub(crate) fn for_request(of: &str, kind: OutcomeSelector) -> Option<Self> {
         let operations = protocol::all_exchanges().map(|exchange| exchange.operation);
         let requests = protocol::all_exchanges().map(|exchange| exchange.request);
@@ -102,7 +103,7 @@ pub enum Effect {
     Env(Edit),
     /// The descriptor in `PMI_FD` is not connected.
     DeadFd,
-    /// A connection to the port that belongs to no process ends the job.
+    /// A connection to the port ends the job if it belongs to no process.
     StrayEndsJob,
     /// The greeting to a process that has connected through `PMI_PORT`.
     Greeting(Edit),
@@ -164,8 +165,8 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns whether the effect applies from the beginning, before any request, because it changes the server's
-    /// settings rather than its actions.
+    /// Returns whether the effect changes the server's settings rather than its actions. Such an effect applies from the
+    /// beginning, before any request.
     pub(crate) fn is_of_setup(&self) -> bool {
         matches!(self, Self::Limits(_) | Self::Universe(_))
     }

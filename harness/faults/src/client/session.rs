@@ -20,8 +20,8 @@ pub enum PlainSession {
 /// An action of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionAction {
-    /// Writes these bytes. `{kvs}` stands for the keyval space of the process's group, `{child}` for that of the spawned group, and
-    /// `{agent}` for a program that can be spawned.
+    /// Writes these bytes. `{kvs}` is replaced with the name of the group's keyval space, `{child}` with that of the spawned group, and
+    /// `{agent}` with a program that can be spawned.
     Write(Vec<u8>),
     /// Writes these PMI-2 bodies in a single write, each preceded by its length.
     Frames(Vec<Vec<u8>>),

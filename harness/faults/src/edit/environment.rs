@@ -45,7 +45,7 @@ fn set(variables: &mut ProcessVariables, name: &'static str, value: String) {
     variables.push((name, value));
 }
 
-/// The messages to a process that has requested a process manager (singleton init): lines with their newlines, or empty.
+/// The messages to a process that has requested a process manager (singleton init). Each message is a line with its newline, or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SingletonMessages {
     /// The first message.

@@ -27,7 +27,7 @@ impl Server {
         }
     }
 
-    /// Counts a process that enters the barrier again before it was released, if an effect requires that. Returns whether the process was
+    /// Counts a process that enters the barrier again before it is released, if an effect requires this. Returns whether the process was
     /// counted.
     pub(super) fn counts_reentry(&mut self, from: Proc) -> bool {
         if !self.server.process(from).is_in_barrier()
@@ -168,7 +168,8 @@ impl Server {
     }
 
     /// Holds a request back until all processes have entered the barriers that the requesting process has left, if an effect requires it.
-    /// With this effect, the barrier releases each process at once. Returns whether the request is held back. An abort is never held back.
+    /// With this effect, the barrier releases each process immediately. Returns whether the request is held back. An abort is never held
+    /// back.
     pub(super) fn held_for_barrier(&mut self, from: Proc, message: &[u8]) -> bool {
         let pick =
             |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndRequestsWait)).then_some(());

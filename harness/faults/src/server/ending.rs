@@ -9,7 +9,7 @@ use crate::edit::{RequestText, command};
 use crate::effect::{AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, VersionEffect};
 
 impl Server {
-    /// Performs a finalize, even if no effect handles it, because it may make a barrier fail.
+    /// Performs a finalize. If no effect handles it, the process leaves its group, which may make a barrier fail.
     pub(super) fn finalize(&mut self, from: Proc, header: &ResponseHeader) {
         if !self.affected_finalize(from, header) {
             self.server.leave(from);

@@ -200,8 +200,8 @@ impl Server {
         }
     }
 
-    /// Returns whether each effect has made a difference, in the order in which the effects were added. For a rehearsed effect,
-    /// returns whether it would have made a difference.
+    /// Returns a flag for each effect, in the order in which the effects were added. The flag is true if the effect has made a
+    /// difference or, in a rehearsal, would have made one.
     pub fn shown_effects(&self) -> Vec<bool> {
         self.state.as_ref().map(|state| state.shown()).unwrap_or_default()
     }
@@ -480,7 +480,7 @@ mod tests {
     use crate::client::{PlainSession, SessionAction};
     use crate::{faults, variations};
 
-    /// Returns the actions of a server while the plain session of a client is played.
+    /// Plays the plain session of a client, and returns the actions of the server.
     macro_rules! actions_of {
         ($server:expr, $plain:expr) => {{
             let (mut server, mut all, mut groups) = ($server, Vec::new(), 1);

@@ -14,7 +14,7 @@ use crate::dialects::Dialects;
 use crate::edit::{Edit, Editable};
 use crate::effect::Effect;
 
-/// Maximum number of occasions on which the result without an edit is computed to find out whether the edit makes a difference.
+/// Maximum number of times that the result without an edit is computed to check whether the edit makes a difference.
 const MAX_OMISSIONS: u64 = 8;
 
 /// An effect, and the number of occasions so far on which it could have applied.
@@ -67,7 +67,7 @@ pub(super) struct EffectState {
     /// The number of barriers that each group has passed.
     pub(super) rounds: HashMap<GroupId, u64>,
     pub(super) origins: HashMap<(GroupId, Vec<u8>), PutOrigin>,
-    /// The values that a rank put under a key that another rank had put before.
+    /// The value that a process reads for a key in place of the value in the keyval space.
     pub(super) own_values: HashMap<(Proc, Vec<u8>), Vec<u8>>,
     /// The process that published each name.
     pub(super) publishers: HashMap<Vec<u8>, Proc>,
@@ -114,7 +114,7 @@ impl EffectState {
         (!list.is_empty()).then(|| Box::new(Self { effects: list, rehearsed, within_job, ..Self::default() }))
     }
 
-    /// Returns whether each effect has made a difference. For a rehearsed effect, returns whether it would have made a difference.
+    /// Returns a flag for each effect, which is true if the effect has made a difference or, in a rehearsal, would have made one.
     /// Rehearsed effects do not influence each other.
     pub(super) fn shown(&self) -> Vec<bool> {
         self.effects.iter().map(|effect| effect.shown).collect()
@@ -130,8 +130,8 @@ impl EffectState {
         self.effects.iter().any(|active| is(&active.effect))
     }
 
-    /// Returns the effects that an action may have, with their numbers. A rehearsal ignores effects that would already have made a
-    /// difference.
+    /// Returns the effects that may apply to an action, with their numbers. In a rehearsal, skips the effects that are already known to
+    /// make a difference.
     fn candidates(&mut self) -> impl Iterator<Item = (usize, &mut ActiveEffect)> {
         let rehearsed = self.rehearsed;
         self.effects.iter_mut().enumerate().filter(move |(_, effect)| !(rehearsed && effect.shown))
@@ -153,7 +153,7 @@ impl EffectState {
     }
 
     /// Changes `target` with every edit that `pick` accepts and that applies on this occasion. In a rehearsal, `target` stays unchanged, and
-    /// every edit that would change it has shown its effect. Otherwise, an edit has shown its effect if `target` would be different without
+    /// every edit that would change it is marked as shown. Otherwise, an edit is marked as shown if `target` would be different without
     /// the edit: a later edit may overwrite the change.
     pub(super) fn edit<T: Editable + Clone + PartialEq>(
         &mut self,
@@ -163,7 +163,7 @@ impl EffectState {
     ) {
         let rehearsed = self.rehearsed;
         let (mut original, mut changes) = (None, Vec::new());
-        // An edit that changes nothing leaves its copy for the next edit.
+        // After an edit that changes nothing, the next edit reuses its copy of `target`.
         let mut unchanged: Option<T> = None;
         for (number, effect) in self.candidates() {
             let Some(edit) = pick(&effect.effect).filter(|_| effect.applies(circumstances)) else { continue };

@@ -60,7 +60,7 @@ impl Campaign<'_> {
     }
 
     /// Plays the previous case and then the case of the failure, and returns whether the failure recurs. Few failures need the previous
-    /// case, so more runs are made only if the failure recurs in the first run. If the campaign's time is up, nothing is played.
+    /// case, so more runs are made only if the failure recurs in the first run. Returns false without playing if the campaign's time is up.
     fn recurs_after_previous(&self, occurrence: &FailureOccurrence) -> bool {
         let after = occurrence
             .previous_case
@@ -174,7 +174,7 @@ impl Campaign<'_> {
             let mut shared = self.lock();
             let earlier = shared.found.iter_mut().find(|earlier| earlier.bucket == found.bucket);
             match earlier {
-                // The stored session already has only valid input, or this session also needs invalid input.
+                // Keep the stored session if it has only valid input, or if the new session also needs invalid input.
                 Some(earlier) if earlier.valid || !found.valid => return,
                 Some(earlier) => {
                     *earlier = found.clone();

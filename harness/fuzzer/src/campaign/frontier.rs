@@ -1,6 +1,6 @@
 //! The frontier: the smallest case for each rare edge of the implementation's program. Unreached code lies beyond these edges, so a
-//! campaign derives new cases from the cases of all these edges in turn. A new edge gets many turns at once, because the code beyond it has
-//! not been explored.
+//! campaign derives new cases from the cases of all these edges in turn. A new edge gets many turns in a row, because the code beyond it
+//! has not been explored.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -503,7 +503,7 @@ impl Campaign<'_> {
     }
 
     /// Returns the case to keep, if any: a trimmed case if the case covers a new edge, or the case itself if it reliably covers a known
-    /// edge with a new class of execution counts. In all cases, passes the covered edges to the generator.
+    /// edge with a new class of execution counts. Always passes the covered edges to the generator.
     fn case_to_keep(&self, case: &Case, edges: &Edges) -> Option<Case> {
         let coverage = self.lock().state.edges.add(edges);
         let play = |case: &Case| {

@@ -23,7 +23,7 @@ pub struct CampaignState {
     pub sessions: u64,
     /// Buckets, and the number of times that each was seen.
     pub buckets: BTreeMap<String, u64>,
-    /// The bucket that each alias stands for. A server's crash is often noticed only some requests later, which changes the name of the
+    /// The bucket that each alias refers to. A server's crash is often noticed only some requests later, which changes the name of the
     /// crash's bucket.
     #[serde(default)]
     pub aliases: BTreeMap<String, BucketAlias>,
@@ -55,10 +55,10 @@ pub enum StateError {
     },
 }
 
-/// The bucket that an alias stands for, and the number of times that it was seen under this alias.
+/// The bucket that an alias refers to, and the number of times that it was seen under this alias.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketAlias {
-    /// The bucket that the alias stands for.
+    /// The bucket that the alias refers to.
     #[serde(rename = "of")]
     pub bucket: String,
     /// Number of times that the bucket was seen under the alias.
@@ -68,14 +68,14 @@ pub struct BucketAlias {
     pub place: Option<String>,
 }
 
-/// Number of occurrences after which an alias with a known crash location is examined less often: then only one occurrence in
-/// [`RECHECK_FACTOR`] is examined.
+/// After this number of occurrences, an alias with a known crash location is examined less often: one occurrence in [`RECHECK_FACTOR`] is
+/// examined.
 const MAX_ALIAS_RUNS: u64 = 16;
 const RECHECK_FACTOR: u64 = 8;
 
 impl BucketAlias {
-    /// Counts an occurrence of the alias, and returns whether to examine it, since a different failure may have the same name. Examinations
-    /// become rarer over time.
+    /// Counts an occurrence of the alias, and returns whether to examine it. Some occurrences are examined, because a different failure may
+    /// have the same name. Examinations become rarer over time.
     pub(crate) fn is_due(&mut self) -> bool {
         self.seen += 1;
         match self.place {

@@ -92,7 +92,7 @@ impl CorrectResponse<'_> {
                 }
                 _ => Mutation::Refusal,
             };
-            // Prefer mutations that change the content of the mapping, because a program may misread it.
+            // In a response with a mapping, prefer mutations of the mapping's content, because a program may misread it.
             let share = if self.mapping { 2 } else { 1 };
             let mutation = if u.ratio(share, 3)? { own } else { pick(u, all)? };
             if let Some(steps) = self.mutate(mutation, u)? {

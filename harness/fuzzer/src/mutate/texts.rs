@@ -68,7 +68,7 @@ fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
     ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, kinds)| kinds)
 }
 
-/// The maximum length of text for which the dialect has no limit. Every implementation should accept this length.
+/// The maximum length of generated text if the dialect defines no limit. Every implementation should accept this length.
 const UNLIMITED: i64 = 256;
 
 /// Returns the maximum length of text for this use, given the limits that all known servers announce. The limits of PMI-1 include a NUL

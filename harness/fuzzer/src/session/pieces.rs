@@ -1,4 +1,4 @@
-//! The pieces of text in campaigns: bytes, variables whose values are only known when the case is played, and runs of letters.
+//! The pieces of text in campaigns: bytes, variables whose values are known only when the case is played, and runs of letters.
 
 use pmi_scenario::ast::{BinOp, Encoding, Expr, Piece, Span, Spanned, Template};
 use pmi_wire::{HEADER, frame_header};
@@ -120,7 +120,7 @@ pub(crate) fn join_adjacent(template: &mut Template) {
     }
 }
 
-/// Returns the bytes of a write, with placeholders for values that are only known when the case is played.
+/// Returns the bytes of a write, with placeholders for values that are known only when the case is played.
 pub(crate) fn written_bytes(encoding: Encoding, lines: &[Template], partial: bool) -> Vec<u8> {
     let mut all = Vec::new();
     for line in lines {
@@ -143,7 +143,7 @@ pub(crate) fn written_bytes(encoding: Encoding, lines: &[Template], partial: boo
     all
 }
 
-/// Returns the bytes of a template, with placeholders for values that are only known when the case is played.
+/// Returns the bytes of a template, with placeholders for values that are known only when the case is played.
 pub(crate) fn bytes_of(line: &Template) -> Vec<u8> {
     let mut text = Vec::new();
     for piece in &line.pieces {

@@ -160,7 +160,7 @@ fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
         && (op != Op::offer() || is_offer())
 }
 
-/// Returns whether lines are a spawn request for few processes, exactly as the codec prints it.
+/// Returns whether a spawn request asks for few processes, and `lines` are exactly the lines that the codec prints for the request.
 fn is_canonical(spawn: &SpawnRequest, lines: &[Template]) -> bool {
     let mut printed = Vec::new();
     spawn.programs.iter().for_each(|program| program.write_to(&mut printed));

@@ -119,7 +119,7 @@ pub(crate) fn enters_barrier(message: &Decoded<'_>, (op, is_complete): (Option<O
     is_complete && op.is_some_and(|op| op.is(&["barrier"])) && message.value("group").is_none()
 }
 
-/// Parses lines that are a complete PMI-1 spawn request.
+/// Parses lines as a PMI-1 spawn request. Returns `None` unless the lines are exactly one complete request.
 pub(crate) fn whole_spawn(lines: &[Template]) -> Option<SpawnRequest> {
     let mut collector = SpawnCollector::new(SpawnLimits::default());
     let (last, before) = lines.split_last()?;

@@ -1,4 +1,4 @@
-//! Helper functions for session tests.
+//! Functions for the tests of sessions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

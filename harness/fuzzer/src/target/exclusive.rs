@@ -7,7 +7,7 @@ use std::sync::{PoisonError, RwLock};
 use super::{CaseRun, Target, Thoroughness, Tracing};
 use crate::session::case::Case;
 
-/// A wrapper for an implementation that several threads use. Each thread has its own wrapper, with a reference to the same `jobs`.
+/// A wrapper for an implementation that several threads use. All wrappers of an implementation refer to the same `jobs`.
 pub(crate) struct ExclusiveTarget<'a> {
     pub(crate) target: &'a dyn Target,
     /// The lock that a case holds exclusively if it must run alone, and that all other cases share.

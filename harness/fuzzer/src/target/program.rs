@@ -30,7 +30,7 @@ use crate::session::case::Case;
 /// Minimum time without activity before a process counts as hanging, both in confirmations and in plain runs, in which the server does
 /// nothing unusual.
 const MIN_HANG_TIME: Duration = Duration::from_secs(5);
-/// A process counts as hanging only after a time without activity of at least `HANG_FACTOR` times the duration of the longest plain run.
+/// A process counts as hanging only if it has been inactive for at least `HANG_FACTOR` times the duration of the longest plain run.
 const HANG_FACTOR: u32 = 4;
 /// The start of a client may take `START_FACTOR` times as long as a step.
 const START_FACTOR: u32 = 4;

@@ -75,7 +75,7 @@ pub struct ConfirmedFailure {
     run_time: Duration,
     /// True if the failure occurred with valid input in at least one run.
     valid: bool,
-    /// A run that shows the failure: if `valid` is true, a run with valid input.
+    /// A run that shows the failure, with valid input if `valid` is true.
     run: CaseRun,
 }
 
@@ -204,8 +204,8 @@ impl Examiner<'_> {
     }
 
     /// Runs a case several more times. Returns the runs that show the failure, and the duration of a run. The runs for a hang are parallel.
-    /// Other runs are parallel if they spend most of their time waiting, unless the launcher cannot run two jobs at once. Sequential runs
-    /// stop early when the number of runs that show the failure can no longer reach `least`.
+    /// Other runs are parallel if they spend most of their time waiting, unless the launcher cannot run two jobs at the same time.
+    /// Sequential runs stop early when the number of runs that show the failure can no longer reach `least`.
     fn repeat_runs(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
         let (tries, least) = (CONFIRMATION_RUNS as usize, least as usize);
         let run = || self.play_for(case, Thoroughness::Thorough, filter);

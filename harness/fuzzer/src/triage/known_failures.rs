@@ -170,7 +170,8 @@ impl IngredientStatistics {
         }
     }
 
-    /// Returns whether to skip a case. Every eighth case is played regardless, because it may show a failure that a known failure hides.
+    /// Returns whether to skip a case. A case is skipped if one of its ingredients mostly leads to known failures. Every eighth case is
+    /// played regardless, because it may show a failure that a known failure hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
             self.counts

@@ -77,8 +77,8 @@ pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     })
 }
 
-/// Adds an earlier job to some random cases: either an ordinary job, or a job whose requests the case repeats. In the latter case, returns
-/// a new case instead of `case`.
+/// Sometimes adds an ordinary earlier job to `case`, or returns a new case that repeats the requests of its earlier job. Otherwise, returns
+/// `case` unchanged.
 pub(crate) fn maybe_after_job(scope: SessionFeatures, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
     // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if scope.upstream || percent(u)? < SINGLE_JOB_PERCENT {

@@ -286,7 +286,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Merges the ranks' requests in random order. Several ranks often have a request in progress at once.
+    /// Merges the ranks' requests in random order. Several ranks often have a request in progress at the same time.
     pub(crate) fn interleave(&mut self, mut all: Vec<RankRequests>) -> Result<()> {
         all.iter_mut().for_each(|work| work.reverse());
         let mut open: Vec<Vec<PlannedStep>> = vec![Vec::new(); all.len()];
@@ -310,7 +310,7 @@ impl SessionModel<'_, '_> {
 
 /// The state of the concurrent requests and the attributes in a session under construction.
 pub(crate) struct ThreadState {
-    /// For each rank, true if the rank may have several requests in progress at once.
+    /// For each rank, true if the rank may have several requests in progress at the same time.
     pub(crate) several: Vec<bool>,
     /// Number of the last request that has a `thrid`.
     pub(crate) last: u32,

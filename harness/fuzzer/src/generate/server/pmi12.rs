@@ -1,5 +1,5 @@
-//! The additions of PMI-1.2 to PMI-1.1: barriers for a part of a process group, several open barriers at once, and other requests while a
-//! process waits in a barrier.
+//! The additions of PMI-1.2 to PMI-1.1: barriers for a part of a process group, several barriers that are open at the same time, and other
+//! requests while a process waits in a barrier.
 
 use arbitrary::Result;
 use pmi_wire::place;
@@ -9,7 +9,7 @@ use crate::session::decisions::{percent, pick, shuffle};
 use crate::session::fields::text;
 use crate::session::plan::{must_answer, request_of};
 
-/// Maximum number of barriers that are open at once.
+/// Maximum number of barriers that are open at the same time.
 const MAX_OPEN_BARRIERS: u32 = 4;
 
 /// Ordinary tags, and tags near the limits of integer types, where a server may lose bits.

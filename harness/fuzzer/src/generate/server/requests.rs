@@ -43,7 +43,7 @@ impl SessionModel<'_, '_> {
         Op::of(self.dialect, operation).is_some()
     }
 
-    /// Returns whether a process may have several requests in progress at once.
+    /// Returns whether a process may have several requests in progress at the same time.
     pub(crate) fn has_threads(&self) -> bool {
         self.op("put").key("thrid").is_some()
     }
@@ -90,8 +90,8 @@ impl SessionModel<'_, '_> {
         self.interleave(all)
     }
 
-    /// Chooses the processes that make concurrent requests, and sometimes plans a request for the job id. After that, other requests can
-    /// use the id.
+    /// Chooses the processes that make concurrent requests, and sometimes plans a request for the job id. Later requests can then use the
+    /// id.
     pub(crate) fn ask_jobid(&mut self) -> Result<()> {
         for rank in 0..self.ranks {
             self.threads.several[rank as usize] |= self.u.ratio(1, 4)?;

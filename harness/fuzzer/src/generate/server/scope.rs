@@ -54,7 +54,7 @@ pub struct SessionFeatures {
     pub spawn: bool,
     /// True if sessions may publish, unpublish and look up names.
     pub names: bool,
-    /// True if some PMI-1 sessions may use PMI-1.2: barriers for parts of a process group.
+    /// True if some PMI-1 sessions may use the barriers of PMI-1.2 for parts of a process group.
     pub pmi12: bool,
     /// True if cases are mutated.
     pub mutate: bool,

@@ -37,7 +37,7 @@ const COLLIDING_KEYS: [&str; 16] = [
     "habc", "hacb", "hbca", "hcab",
 ];
 
-/// Number of names that are published at once.
+/// Number of names that are published at the same time.
 const NAMES: u32 = 16;
 
 /// Returns the operations whose requests have neither arguments nor side effects.

@@ -118,8 +118,8 @@ fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }
 
-/// Returns whether a hang is excused: the harness has killed a process, sends a plausible wrong value, or owes a response to the process or
-/// to another process that it may wait for.
+/// Returns whether a hang is excused. It is excused if the harness has killed a process, sends a plausible wrong value, or owes a response
+/// to the process or to another process that it may wait for.
 fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let killed = events.iter().any(|e| matches!(e.kind, EventKind::Ended { ours: true, .. }));
     if killed || sends_wrong_value(case) {
@@ -332,8 +332,8 @@ impl ExchangeHistory {
         self.open = vec![PendingRequest { kind: MessageKind::of(bytes), op, thrid: None }];
     }
 
-    /// Records a request in PMI-2. The request replaces the pending request with the same thread number, or without a number, because a
-    /// thread waits for one response at a time.
+    /// Records a request in PMI-2. Because a thread waits for one response at a time, the request replaces the pending request of the same
+    /// thread. Requests without a thread number count as requests of one thread.
     fn asks_in_frame(&mut self, body: &[u8]) {
         let kind = MessageKind::of_message(&WireMessage::Body(body.to_vec()));
         let op = kind.op();

@@ -1,5 +1,5 @@
 //! The barriers of a case. A process manager releases a barrier only after all ranks have entered it, so a barrier is always removed for
-//! all ranks at once.
+//! all ranks together.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

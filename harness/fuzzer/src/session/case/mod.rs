@@ -163,7 +163,7 @@ impl Case {
         self.scenario.requires = vec![without_span(requirement.unwrap_or(fits).to_owned())];
     }
 
-    /// Returns whether the case can only be played against a proxy whose upstream is the harness.
+    /// Returns whether the case can be played only against a proxy whose upstream is the harness.
     pub fn needs_upstream(&self) -> bool {
         let is = |statement: &Statement| {
             matches!(
@@ -246,7 +246,7 @@ impl Case {
         }
     }
 
-    /// Returns this case with each split request sent whole, in the last of the request's writes. Returns `None` if no request is split, if
+    /// Returns this case with each split request moved completely into the last of its writes. Returns `None` if no request is split, if
     /// the result could not be played, or if no server is under test.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
         if self.tests() != ImplementationKind::Server {

@@ -13,7 +13,7 @@ use super::symptom::{NotReproducible, Symptom};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReproducerStep {
     Send(Vec<u8>, Framing),
-    /// A process receives a message. `None` stands for silence, and an empty message for the end of the connection.
+    /// A process receives a message. `None` means silence, and an empty message means the end of the connection.
     Receive(Option<Vec<u8>>, Framing),
     /// The program under test is started as this rank, with these environment variables.
     Start(BTreeMap<String, String>),

@@ -59,7 +59,7 @@ pub enum NotReproducible {
 
 /// Returns the event that shows a finding. `seq` is the number of the finding's event. The judge reports a missing response from a server
 /// at the event before the event that proves the silence. It reports the exit status of a program after all events, so the event is then
-/// the exit of `proc`, or of any process.
+/// the exit of `proc`, or of any process if `proc` is `None`.
 fn event_of_finding(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
     let shows = |event: &&Event| match &event.kind {
         EventKind::Expected(_) | EventKind::Output { .. } | EventKind::OutputCompared { .. } => false,

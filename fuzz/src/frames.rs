@@ -63,7 +63,7 @@ struct ExpectedFrames<'a> {
     framing_lost: bool,
 }
 
-/// Returns the length in a header, which consists of digits between spaces. Parses the header byte by byte.
+/// Parses a header byte by byte, and returns the length. Returns `None` unless the header consists of digits between optional spaces.
 fn length_of(header: &[u8]) -> Option<usize> {
     let text: Vec<u8> = header.iter().copied().skip_while(|b| *b == b' ').collect();
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();

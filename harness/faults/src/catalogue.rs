@@ -265,7 +265,7 @@ impl<'de> Deserialize<'de> for ExternalFault {
 }
 
 impl FaultCatalogue {
-    /// Returns the catalogue, which is parsed once. Panics if an entry is invalid; a test ensures that all entries are valid.
+    /// Returns the catalogue, which is parsed on the first call. Panics if an entry is invalid; a test ensures that all entries are valid.
     fn get() -> &'static Self {
         static CATALOGUE: OnceLock<FaultCatalogue> = OnceLock::new();
         CATALOGUE.get_or_init(|| toml::from_str(TEXT).unwrap_or_else(|error| panic!("faults.toml: {error}")))

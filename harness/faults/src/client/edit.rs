@@ -38,7 +38,7 @@ impl Editable for ClientSession {
             }
             ["two-programs"] => {
                 self.step(&["instead", "spawn", "{spawn-two}"], circumstances)?;
-                // The group now has a second process, and the barrier waits for it.
+                // The group now has a second process, which must also enter the barrier.
                 let at = self.steps.iter().position(|s| s.group == 1 && s.op == Some("barrier"));
                 let at = at.ok_or(UnknownStep)?;
                 let lines =

@@ -285,7 +285,7 @@ impl CallDraft<'_> {
                 }
                 Arg::Text(key)
             }
-            // Either a key that the next call waits for, or a key of an earlier put.
+            // Use a key that the next call waits for, or a key of an earlier put.
             Some("key") if self.is("put-node-attribute") => quoted(&match u.arbitrary()? {
                 true => format!("key-{}", number + u.int_in_range(0..=1)?),
                 false => format!("put-{}", u.int_in_range(0..=1)?),

@@ -36,7 +36,7 @@ impl Generator for SessionFeatures {
         };
         let ranks = ranks.min(self.ranks.max(1));
         let nodes = if self.nodes > 1 && ranks > 1 && valid.ratio(1, 3)? { 2 } else { 1 };
-        // A case cannot answer PMI-2 requests, because a proxy does not forward them as text.
+        // No step of a case can answer a PMI-2 request, because a proxy does not forward the request as text.
         let in_lines = dialect.framing() == Framing::Lines;
         let held = (self.upstream && in_lines && percent(valid)? < 60)
             .then(|| upstream::draw_operation(self.names, self.spawn, valid))

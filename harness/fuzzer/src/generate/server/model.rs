@@ -194,7 +194,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Returns a key for a get. In some cases, no process has put this key.
+    /// Returns a key for a get. Sometimes, no process has put this key.
     pub(crate) fn requested_key(&mut self, rank: u32) -> Result<Template> {
         let own = self.new_keys.iter().filter(|key| key.by == rank);
         let all: Vec<Template> = self.visible_keys.iter().chain(own).map(|key| key.name.clone()).collect();

@@ -35,7 +35,7 @@ impl BoundNames {
             Some(ServerStep::PassedOn) => self.forwarded += 1,
             Some(ServerStep::Write { lines, .. }) => {
                 let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
-                // An incomplete spawn starts no process, and waiting for one in vain takes a long time, so such a spawn is not counted.
+                // An incomplete spawn is not counted, because it starts no process, and waiting for one would take a long time.
                 let is_block = || lines.first().is_some_and(|first| bytes_of(first) == b"mcmd=spawn");
                 self.spawned += u32::from(spawns && (!is_block() || whole_spawn(lines).is_some()));
             }

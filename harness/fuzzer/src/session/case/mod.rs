@@ -474,7 +474,7 @@ fn escaped(line: &Template) -> Template {
     if out.is_empty() { out.with(letters(0)) } else { out }
 }
 
-/// Returns whether a statement is one that campaigns generate for programs and libraries.
+/// Returns whether campaigns generate statements of this form for programs and libraries.
 fn is_of_client(statement: &Statement) -> bool {
     let Statement::Step(step) = statement else { return false };
     matches!(step.target, StepTarget::Ranks { group: 0, set: RankSet::All }) || rank_of(statement).is_some()

@@ -398,7 +398,7 @@ impl StepReader<'_> {
     }
 
     fn sends(&mut self, proc: Proc, bytes: &[u8]) {
-        // The script computes the length of a frame when it sends it, because names may have a different length in each run.
+        // The script computes the length of a frame when it sends the frame, because names may have a different length in each run.
         let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
         let step = match frame {
             Some(length) if bytes.len() == HEADER + length => {

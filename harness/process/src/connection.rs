@@ -79,7 +79,7 @@ pub struct NonBlockingStream {
     reset: Cell<bool>,
     /// The ends of a TCP connection; `None` for a local connection.
     ends: Option<Ends>,
-    /// The received bytes that are left in the kernel; `None` if received bytes are taken from the kernel at once.
+    /// The received bytes that are left in the kernel; `None` if received bytes are taken from the kernel immediately.
     unread_in_kernel: Option<UnreadBytes>,
 }
 
@@ -227,7 +227,7 @@ impl NonBlockingStream {
     }
 
     /// Makes [`receive_or_peek`](Self::receive_or_peek) leave short messages in the kernel from now on. If the system cannot report where
-    /// new bytes begin, messages are still taken at once.
+    /// new bytes begin, messages are still taken immediately.
     pub fn leave_short_messages(&mut self) {
         // Leaving messages in the kernel saves nothing over TCP: only a local socket wakes its sender when the receiver takes a message.
         if self.ends.is_some() {

@@ -143,8 +143,8 @@ impl Slot {
         }
     }
 
-    /// Marks the launch as working again. The launch does not wait for a free slot, because its server continues in any case. So more than
-    /// `jobs` launches may work for a while.
+    /// Marks the launch as working again. The launch does not wait for a free slot, because its server is already running again. So more
+    /// than `jobs` launches may work for a while.
     pub fn resume(&mut self) {
         if !std::mem::replace(&mut self.is_working, true) {
             self.slots.usage().working += 1;

@@ -417,7 +417,7 @@ fn optional(
 /// Examines whether the absence of a response can be proved.
 fn silence(prober: Prober<'_>, dialect: Dialect) -> DoctorStep {
     let feature = "silence";
-    // Allow more time, because a process manager that polls at long intervals is recognized only after several polls.
+    // Allow more time, because the silence of a process manager that polls at long intervals is recognized only after several polls.
     let limits = ScenarioLimits { silence: prober.limits.step.max(prober.limits.silence), ..prober.limits };
     let prober = Prober { limits, ..prober };
     let outcome = match probe(prober, (dialect, 2), SILENCE_SCENARIO) {

@@ -24,8 +24,8 @@ const MAX_ROUNDS: u32 = 16;
 /// reference manager must pass. Thus a chance failure, whatever its probability, is mistaken for interference in at most about one in
 /// eighty cases.
 const UNRELATED_RUN_FACTOR: u32 = 2;
-/// Number of passing runs that are required after another scenario of this run has shown interference: one run alone, and the others
-/// alongside jobs of the reference manager.
+/// Number of runs that a failed scenario must pass for its failure to count as interference, if another scenario of this run has already
+/// shown interference. The first of these runs is alone, and the others are alongside jobs of the reference manager.
 const REPEATED_RUNS: u32 = 3;
 /// Maximum number of events of another job that are kept as evidence.
 const MAX_OTHER_JOB_EVENTS: usize = 40;

@@ -139,9 +139,12 @@ pub struct KillMatrix {
 }
 
 impl KillMatrix {
-    /// Returns whether the matrix has no gaps: every fault is killed in all its dialects, common rules are cited as `faults.toml` states,
-    /// no variation has a finding, and every server requirement that must be tested with a fault is cited by a finding about a fault that
-    /// breaks it.
+    /// Returns whether the matrix is complete:
+    ///
+    /// * Every fault is killed in all its dialects.
+    /// * Findings cite common rules as `faults.toml` states.
+    /// * No variation has a finding.
+    /// * Every server requirement that must be tested with a fault is cited by a finding about a fault that breaks it.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
             && self.without_common_rule.is_empty()
@@ -449,8 +452,8 @@ impl VariationCase {
 }
 
 /// Plays the suite against servers with variations on `jobs` threads. Unless `all` is true, several variations are combined in each server:
-/// if a server causes a finding in a scenario, its variations are repeatedly split in half for this scenario, until a single variation
-/// causes each finding. The first result is that of the rehearsal, in which no variation has an effect.
+/// if a server causes a finding in a scenario, its variations are repeatedly split in half for this scenario, until each finding is caused
+/// by a single variation. The first result is that of the rehearsal, in which no variation has an effect.
 fn try_variations(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],
@@ -466,8 +469,8 @@ fn try_variations(
         let RehearsedScenario { scenario, length, .. } = rehearsed[number];
         let is_bytewise =
             |at: &usize| matches!(cases[*at].variation.effect, Effect::Writes(_, ResponseWrites::Bytewise));
-        // Bytewise writes are slow in long scenarios and when another variation lengthens the responses. They are therefore played without
-        // other variations, and usually only in short scenarios.
+        // Variations that write single bytes are slow in long scenarios, and when another variation lengthens the responses. They are
+        // therefore played without other variations, and usually only in short scenarios.
         let is_short = length <= MAX_SHORT_SCENARIO;
         let is_played = |at: &usize| cases[*at].applies[number] && (all || is_short || !is_bytewise(at));
         let (singles, together): (Vec<usize>, Vec<usize>) =

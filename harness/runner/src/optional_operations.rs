@@ -35,8 +35,8 @@ pub(crate) struct OptionalOperations {
     no_wire_reasons: BTreeMap<Dialect, String>,
     /// True if the server forwards the arguments of a spawn only if they are numbered from one.
     one_based_arguments: bool,
-    /// For each dialect, the reason why scenarios that need an initialized library do not apply: the initialization fails, and the library
-    /// sends nothing on PMI_FD.
+    /// For each dialect, the reason why scenarios that need an initialized library cannot be judged: the library's initialization fails, or
+    /// its processes do not find their process manager.
     init_failure_reasons: BTreeMap<Dialect, String>,
 }
 
@@ -492,8 +492,9 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     })
 }
 
-/// Returns the evidence that the processes of a library have found neither their process manager nor each other. Returns `None` for a
-/// library that uses the runner's PMI_FD, because a finding then reports that a process passes the barrier on its own.
+/// Returns the evidence that the processes of a library have found neither their process manager nor each other. If a process passes the
+/// barrier on its own, this is such evidence only for a library that sends nothing on the runner's PMI_FD. For other libraries, a finding
+/// reports it.
 pub(crate) fn probe_connection(prober: Prober<'_>, api: Dialect, events: &[Event]) -> Option<String> {
     if let Some(evidence) = singletons(events) {
         return Some(evidence);
@@ -559,8 +560,9 @@ pub(crate) const INIT_REMEDY: &str = "if the library uses a different process ma
 /// Requirements of the scenarios that test whether a library speaks the wire protocol.
 const WIRE_REQUIREMENTS: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];
 
-/// Returns whether a library's scenario needs the wire protocol, because the ranks must find each other or because the scenario defines the
-/// process manager's behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
+/// Returns whether a scenario for a library needs the wire protocol: either its ranks must find each other, or the scenario defines the
+/// process manager's behaviour. If `served` is true, the library has its own process manager, through which the ranks find each other.
+/// Otherwise, scenarios that test the wire protocol itself do not count, because they must be played to report its absence.
 fn needs_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
     // A step that only removes a variable does not need a process manager.
     let removed =
@@ -580,7 +582,8 @@ fn tests_wire(scenario: &Scenario) -> bool {
     scenario.requires.iter().any(|r| WIRE_REQUIREMENTS.contains(&r.value.as_str()))
 }
 
-/// Returns true if a scenario needs an initialized library. Scenarios about the wire protocol itself report its absence instead.
+/// Returns whether a scenario needs an initialized library. Returns false for scenarios that test the wire protocol itself, because they
+/// must be played to report its absence, and for scenarios that need [`Capability::Standalone`].
 fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
     let initializes = |step: &Step| match &step.action {
         StepAction::Call(call) => {

@@ -444,7 +444,7 @@ fn locate_crash(
     append(outcome, events[index].kind.clone(), sink);
 }
 
-/// Plays a scenario as often as the options require. Returns the events of the attempt that counts, because a log contains each scenario
+/// Plays a scenario as often as the options require. Keeps only the events of the attempt that counts, because a log contains each scenario
 /// only once.
 fn play_attempts(
     suite: &Suite,

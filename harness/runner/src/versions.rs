@@ -105,7 +105,7 @@ const V2_0: &str = "cmd=init pmi_version=2 pmi_subversion=0";
 const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
 const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 
-/// Text that replaces the response to a request that was not sent, because the request would cause harm.
+/// Text that the table shows instead of a response if the request was not sent because it would cause harm.
 const NOT_SENT: &str = "not asked";
 
 /// Name of the offer of two versions in one message. This offer kills slurmstepd.

@@ -33,7 +33,7 @@ const PASS_MAX: usize = 1024;
 const RELAY_MAX: usize = 64 << 20;
 /// Maximum number of descriptors in a message, and of received descriptors that have not been taken yet.
 const MAX_DESCRIPTORS: usize = 2;
-/// Maximum number of bytes read at once from a peer that may never stop writing. Without this limit, the peer would never receive a
+/// Maximum number of bytes that [`Channel::receive_some`] reads. Without this limit, a peer that never stops writing would never receive a
 /// response.
 const MAX_READ_AT_ONCE: usize = 1 << 20;
 

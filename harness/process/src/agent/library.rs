@@ -1,7 +1,7 @@
 //! The agent that loads a library and calls its functions as ordered by the runner.
 //!
 //! Orders and reports use a socket: standard input or, if a launcher has started the agent, a connection to the runner. The runner detects
-//! if the library exits, crashes or hangs. Memory that is passed to the library is never freed, because the library may have kept a
+//! when the library exits, crashes or hangs. Memory that is passed to the library is never freed, because the library may have kept a
 //! pointer.
 
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
@@ -152,7 +152,7 @@ fn call(library: &Shared, name: &str, arguments: Vec<CallArgument>) -> LibraryRe
         return refuse(false, format!("unknown PMI function {name}"));
     };
     #[expect(unsafe_code, reason = "looks up a function of the library under test")]
-    // SAFETY: the address is only called with the parameters that the function of this name has.
+    // SAFETY: the address is called only with the parameters that the function of this name has.
     let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) };
     let Ok(address) = symbol.map(|s| s.as_raw_ptr().cast_const()) else {
         return refuse(true, format!("the library has no function {name}"));

@@ -89,7 +89,7 @@ pub struct Namespaces {
     pub network: String,
 }
 
-/// The dialogue between a process and the process manager that it has requested: lines including their newlines.
+/// The dialogue between a process and the process manager that it has requested. Each line includes its newline.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SingletonDialogue {
     /// The first line of the dialogue, which the process manager sends.

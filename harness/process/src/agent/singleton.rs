@@ -68,7 +68,7 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<TcpStream> {
     }
 }
 
-/// Reads a line. Returns an incomplete line as well, because it is reported and judged.
+/// Reads a line. If the line is incomplete, returns the received part, so that it can be reported and judged.
 fn line(stream: &mut TcpStream, deadline: Instant) -> io::Result<Bytes> {
     read_lines(stream, 1, MAX_LINE, deadline).map(|(line, _)| Bytes(line))
 }

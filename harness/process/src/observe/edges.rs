@@ -45,7 +45,7 @@ pub struct EdgeMap {
 }
 
 #[expect(unsafe_code, reason = "shmat returns the shared memory as a raw address")]
-// SAFETY: the address does not change, and the memory there is only used as atomic words, which threads may share.
+// SAFETY: the address does not change, and the memory there is used only as atomic words, which threads may share.
 unsafe impl Send for EdgeMap {}
 #[expect(unsafe_code, reason = "see above")]
 // SAFETY: as for `Send`.

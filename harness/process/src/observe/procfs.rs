@@ -9,7 +9,7 @@ use rustix::process::Pid;
 
 /// Maximum number of bytes that are read from a file. Files in `/proc` are much smaller.
 const MAX_FILE_SIZE: u64 = 1 << 20;
-/// Maximum number of bytes that the kernel returns at once.
+/// Maximum number of bytes that the kernel returns in a single read.
 const PAGE_SIZE: usize = 4096;
 /// Maximum length of a line in a file of short lines.
 const LONGEST_LINE: usize = 1024;

@@ -161,8 +161,8 @@ impl TraceState {
         self.signals.remove(&process)
     }
 
-    /// Handles the death of a process. The cause of the death is the last fault with this signal or, without a fault, the last time that
-    /// the process sent itself this signal. A process that catches a fault may kill itself with the same signal.
+    /// Handles the death of a process. The cause of the death is the last processor fault with this signal or, without such a fault, the
+    /// last time that the process sent itself this signal. A process that catches a processor fault may kill itself with the same signal.
     fn died(&mut self, thread: i32, signal: i32) {
         let Some(all) = self.ended(thread).filter(|_| self.reported.snapshots.len() < MAX_SNAPSHOTS) else {
             return;

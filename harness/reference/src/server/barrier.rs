@@ -1,8 +1,9 @@
 //! The barrier of a process group, in every dialect.
 //!
-//! After a rank has left, that is, has finalized or has closed its connection before a successful init, the barrier fails: at once for the
-//! processes in it, and for other processes when they enter it ([`Server::fail_lost_barriers`]). If a connection ends between init and finalize,
-//! or within a message before init, the process group is aborted ([`Server::closed`]). Processes in the barrier then receive no response.
+//! After a rank has left, that is, has finalized or has closed its connection before a successful init, the barrier fails: immediately for
+//! the processes in it, and for other processes when they enter it ([`Server::fail_lost_barriers`]). If a connection ends between init and
+//! finalize, or within a message before init, the process group is aborted ([`Server::closed`]). Processes in the barrier then receive no
+//! response.
 
 use pmi_wire::Proc;
 

@@ -17,7 +17,7 @@ pub struct Config<W = ()> {
     pub connection_method: ConnectionMethod,
     /// Maximum length of a message, in bytes including the newline. A longer message is a protocol error.
     pub line_max: usize,
-    /// The universe size; `None` stands for the size of the group.
+    /// The universe size; if `None`, the size of the group.
     pub universe_size: Option<u64>,
     /// The number of nodes over which each group is spread.
     pub nodes: u32,

@@ -38,7 +38,7 @@ pub enum ServerRequest<'a> {
     Appnum,
     /// Stores a pair: `put`, `kvs-put`.
     Put {
-        /// The keyval space. In PMI-2, it is `None`, which stands for the space of the process's group.
+        /// The keyval space. In PMI-2, it is `None`, which means the space of the process's group.
         space: Option<Value<'a>>,
         /// The key.
         key: Value<'a>,
@@ -47,7 +47,7 @@ pub enum ServerRequest<'a> {
     },
     /// Reads a pair: `get`, `kvs-get`.
     Get {
-        /// The keyval space; `None` stands for the space of the process's group.
+        /// The keyval space; `None` means the space of the process's group.
         space: Option<Value<'a>>,
         /// A hint about the rank that put the pair.
         source: Option<i64>,

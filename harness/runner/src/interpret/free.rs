@@ -147,8 +147,8 @@ mod tests {
     use crate::interpret::play;
     use crate::party::{MemoryParty, ScenarioLimits};
 
-    /// Plays the given steps of two ranks after the fragment `joined`. Returns all writes, starting with the first put: for each, the rank
-    /// and the end of the written text.
+    /// Plays the given steps of two ranks after the fragment `joined`. Returns the rank and the end of the written text of each write,
+    /// starting with the first put.
     fn writes(head: &str, steps: &str) -> Vec<(u32, String)> {
         let suite = crate::suite::embedded().unwrap();
         let text =

@@ -391,7 +391,8 @@ impl<'a> Interpreter<'a> {
         self.relay()
     }
 
-    /// Passes an init request that the scenario answers to the reference server as well, and discards the server's response.
+    /// Passes an init request to the reference server, although the scenario answers the request, and discards the server's response.
+    /// Ignores other requests.
     pub(super) fn introduce(&mut self, p: Proc, request: &LibraryRequest) -> Result<(), ScenarioError> {
         if request.is_init() {
             let manager = self.manager()?;

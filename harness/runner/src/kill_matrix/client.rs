@@ -50,7 +50,7 @@ impl ClientMatrix {
     }
 }
 
-/// Returns whether a client fault must prove that the requirement is monitored. This excludes requirements that no script can visibly
+/// Returns whether a client fault must prove that the requirement is monitored. Returns false for requirements that no script can visibly
 /// break.
 pub fn needs_client_fault(requirement: &Requirement) -> bool {
     requirement.needs_fault(BoundParty::Client)

@@ -40,8 +40,8 @@ pub struct ExternalMatrix<'a> {
     pub jobs: usize,
 }
 
-/// The failures of scenarios in control runs without the tested fault, by the fault's base and by scenario. The base is the name that a
-/// control run passes to `with_fault`.
+/// The failures of scenarios in runs without the tested fault, by the fault's base and by scenario. The base is the name that such a run
+/// passes to `with_fault`.
 type CleanResults = BTreeMap<(&'static str, &'static str), Vec<String>>;
 
 impl ExternalMatrix<'_> {

@@ -1,8 +1,8 @@
 //! Measures how long a process manager takes to answer its processes, depending on the number of processes. MPI users notice start-up times
 //! first. These measurements show how much of that time is due to the process manager, rather than to the library or the network.
 //!
-//! All ranks make their requests at once, and the clock stops when the last rank has its response. One process acts for all ranks, and
-//! needs a few microseconds for each message. So the result is an upper bound, with the same overhead for every manager.
+//! All ranks make their requests at the same time, and the clock stops when the last rank has its response. One process acts for all ranks,
+//! and needs a few microseconds for each message. So the result is an upper bound, with the same overhead for every manager.
 
 mod plan;
 mod request;
@@ -160,8 +160,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// Returns the memory use of each additional rank in bytes, from the best-fitting line. Returns `None` if there is only one number of
-/// ranks, or if the memory cannot be measured.
+/// Returns the memory use of each additional rank in bytes, which is the slope of the least-squares line. Returns `None` if there is only
+/// one number of ranks, or if the memory cannot be measured.
 pub fn memory_per_rank(measured: &[Measurement]) -> Option<f64> {
     let known = measured.iter().filter(|of| of.memory > 0);
     slope(&known.map(|of| (f64::from(of.ranks), of.memory as f64)).collect::<Vec<_>>())

@@ -66,14 +66,14 @@ pub(crate) trait Host {
     fn descriptor(&mut self, _p: Proc) -> Option<i32> {
         None
     }
-    /// Called when the process was started.
+    /// Called when the process has been started.
     fn started(&mut self, _p: Proc) {}
-    /// Called when the process closed its connection, or ended, without reading everything that the server wrote. A call to
+    /// Called when the process has closed its connection, or has ended, without reading everything that the server wrote. A call to
     /// [`closed`](Self::closed) follows.
     fn left_unread(&mut self, _p: Proc) {}
     /// Called when the process has ended. A call to [`closed`](Self::closed) follows.
     fn ended(&mut self, _p: Proc, _exit: Exit) {}
-    /// Called when the process wrote to a captured stream.
+    /// Called when the process has written to a captured stream.
     fn output(&mut self, _p: Proc, _stderr: bool, _bytes: &[u8]) {}
     /// Called after every event, and when the requested time has passed.
     fn tick(&mut self, _job: &dyn JobView) -> NextTick {

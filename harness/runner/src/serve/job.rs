@@ -34,7 +34,7 @@ const MAX_READS: usize = 16;
 /// writing.
 const MAX_LAST_READS: usize = 64;
 
-/// Time for requests to gather, for faults that have an effect only if several requests arrive at the same time.
+/// Time that the server lets requests gather. Some faults have an effect only if several requests arrive at the same time.
 const GATHERING_TIME: Duration = Duration::from_micros(300);
 
 /// A source of the events of a job. Each process is identified by its index.

@@ -66,7 +66,7 @@ enum LaunchSource {
 
 #[derive(Default)]
 struct LaunchedProcess {
-    /// The launched process; `None` if a launcher has started the process, or if the process never connected.
+    /// The process, if the runner has started it; `None` if a launcher has started it, or if it never connected.
     launch: Option<Launch>,
     control: Option<(Channel, ReactorKey)>,
     /// The runner's end of the process's PMI_FD.
@@ -284,8 +284,8 @@ impl<'a> LibraryParty<'a> {
             match (ready.source, &mut *job) {
                 (LaunchSource::Rank(rank), _) => {
                     // The connections of a dying process close before its exit is known. In the meantime, the launcher may kill other
-                    // processes or answer their requests. All dying processes are therefore read, and those killed by the launcher come
-                    // last.
+                    // processes or answer their requests. Therefore, the connections of all dying processes are read, and the processes
+                    // that the launcher killed are reported last.
                     let dying = list.iter().filter(|(other, process)| **other != rank && process.is_dying());
                     let mut all = Vec::new();
                     for rank in dying.map(|(rank, _)| *rank).chain([rank]).collect::<Vec<_>>() {
@@ -379,7 +379,8 @@ impl Party for LibraryParty<'_> {
         self.dismiss(proc.rank, &AgentOrder::Kill(signal));
     }
 
-    /// A library responds immediately or never, so the wait for a response is not extended.
+    /// Waits for the next event, until the deadline. The wait for a response is not extended, because a library responds immediately or
+    /// never.
     fn next(&mut self, deadline: Instant, _: SilenceMeaning) -> Incoming {
         let mut slice = Duration::from_micros(500);
         loop {

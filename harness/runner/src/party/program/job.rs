@@ -541,7 +541,8 @@ impl Host for ProgramJob<'_> {
             ProcessScript::default()
         });
         let fd = part.env.iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd.clone());
-        // The first descriptor that is free in most programs, so that the number is the same in every run.
+        // Without a scripted number, this is the first descriptor that is free in most programs, so that the number is the same in every
+        // run.
         let descriptor = fd.and_then(|fd| fd.parse::<i32>().ok()).filter(|n| *n > 2).unwrap_or(3);
         self.processes.insert(p, ProgramProcess::new(part, descriptor, self.script.config().line_max));
         Some(descriptor)
@@ -574,7 +575,7 @@ impl Host for ProgramJob<'_> {
         process.has_closed = true;
         let ended = process.end_reason;
         match ended {
-            // The scenario ended the process, and its server continues as if it had not noticed.
+            // The scenario has ended the process, and its server must continue as if the process were still running.
             Some(EndReason::Script) => {}
             _ if self.withheld_ends.contains(&from) => {}
             _ if self.server.is_joined(from) && self.is_end_withheld(from) => self.withheld_ends.push(from),

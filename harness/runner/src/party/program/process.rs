@@ -46,7 +46,7 @@ pub(super) struct ProgramProcess {
     pub(super) descriptor: i32,
     /// Both directions of the process's connection.
     pub(super) connection: Connection,
-    /// An incomplete spawn request, and its bytes so far.
+    /// An incomplete spawn request, and the bytes that have been received for it.
     pub(super) spawn: Option<Box<(SpawnCollector, Vec<u8>)>>,
     /// For each rule, whether it has been applied.
     applied_rules: Vec<bool>,

@@ -54,7 +54,7 @@ pub(crate) trait ProgramServer {
     fn config(&self) -> &Config;
     /// Returns the delay of each response.
     fn delay(&self) -> Duration;
-    /// Returns the number of bytes of each response that are written before the rest. If 0, the response is written at once.
+    /// Returns the number of bytes of each response that are written before the rest. If 0, the response is written in one piece.
     fn first_write(&self) -> usize;
     /// Returns the script of a process in a group of `size` processes.
     ///

@@ -405,7 +405,7 @@ impl Upstream {
     fn ended(&mut self, proxy_group: usize, statuses: &[i32]) {
         self.proxy_groups[proxy_group].ended = true;
         let group = self.proxy_groups[proxy_group].group;
-        // If one process fails, its proxy kills the others, so a killed process is rarely the cause.
+        // If one process fails, its proxy kills the others, so a killed process was rarely the first to fail.
         let killed = statuses.iter().find(|s| **s & 0x7f == 9);
         let cause = statuses.iter().find(|s| **s != 0 && **s & 0x7f != 9).or(killed);
         let status = cause.map_or(0, |wait| match wait & 0x7f {
@@ -487,7 +487,7 @@ impl Upstream {
                 let is_abort = cmd == b"cmd=abort";
                 let answers = self.store.request(group, text);
                 self.answer(answers, |this, line| {
-                    // An abort ends the process, so it cannot receive an answer.
+                    // An abort ends the process, so the process cannot receive a response.
                     if !is_abort {
                         let bytes = this.address(proxy_group).response(route, &line);
                         this.report_message(proxy_group, Some(id), line, false);
@@ -611,7 +611,7 @@ impl Upstream {
         self.store.join(group);
         let parent = self.groups[by as usize].kvsname.clone();
         self.launch(group, Some(parent), &found);
-        // Intel's proxies get the pairs in advance. In other families, a proxy requests keys that are not in its cache.
+        // Intel's proxies receive the pairs in advance. In other families, a proxy requests keys that are not in its cache.
         if self.family == Family::Intel {
             for proxy_group in (0..self.proxy_groups.len())
                 .filter(|s| self.proxy_groups[*s].group == group)
@@ -689,7 +689,7 @@ impl Upstream {
         }
     }
 
-    /// Ends the job if processes wait in a barrier for processes that have ended. A proxy cannot detect this, since it only serves its own
+    /// Ends the job if processes wait in a barrier for processes that have ended. A proxy cannot detect this, since it serves only its own
     /// processes.
     fn check_barriers(&mut self, group: GroupId) {
         let whole = |b: &Barrier| b.total == u64::from(self.store.size(group));

@@ -150,7 +150,8 @@ const WRAPPERS: [&str; 8] = ["env", "exec", "nice", "nohup", "setsid", "stdbuf",
 /// Prefixes of the names of script interpreters.
 const INTERPRETERS: [&str; 7] = ["python", "perl", "ruby", "node", "sh", "bash", "dash"];
 
-/// Returns the name of the program that a command runs: the script of an interpreter, or the program of a wrapper.
+/// Returns the name of the program that a command runs. If the command starts an interpreter, this is the name of the script; if it starts
+/// a wrapper, the name of the wrapped program.
 pub(super) fn program_name(words: &[String]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     let file = Path::new(first).file_name()?.to_str()?;
@@ -646,7 +647,7 @@ pub(super) fn for_singleton(words: &mut [String], port: u16, pid: i32) {
     }
 }
 
-/// Returns loopback addresses with the number of ranks for each, in blocks: `127.0.0.1:2,127.0.0.2:1`.
+/// Returns a loopback address for each node, with the number of its ranks, such as `127.0.0.1:2,127.0.0.2:1`.
 fn hosts(ranks: u32, nodes: u32) -> String {
     let placed = pmi_wire::place(ranks, nodes);
     (0..nodes)

@@ -68,7 +68,7 @@ const MAX_DOUBLINGS: u32 = 8;
 const BUSY_SILENCE: Duration = Duration::from_millis(50);
 /// Idle time of a server after which another launch may start, even if the idleness proves nothing yet.
 const YIELD_TIME: Duration = Duration::from_millis(8);
-/// Maximum wait for the server to read an earlier rank's message before the next action.
+/// Maximum time that an action waits for the server to read the message that another rank has just written.
 const READ_WAIT: Duration = Duration::from_millis(250);
 /// The shorter wait that replaces [`READ_WAIT`] after the server has left bytes unread for that long.
 const SHORT_READ_WAIT: Duration = Duration::from_millis(20);
@@ -999,7 +999,7 @@ impl Party for ServerParty {
                 }
             }
             let quiet = self.quiet_since.elapsed();
-            // A server that has been silent for longer than `waits` gives up its slot in any case.
+            // If the server has been silent for at least `waits`, its launch frees the slot without this check.
             let makes_room = self.slot.is_working() && (YIELD_TIME..waits).contains(&quiet);
             let idle = !left.is_zero() && (quiet >= proves || makes_room) && self.is_idle(patient);
             let apart = if silence == SilenceMeaning::ResponseDue && !self.waits_elsewhere {
@@ -1025,7 +1025,7 @@ impl Party for ServerParty {
                 doublings = MAX_DOUBLINGS.min(doublings + 1);
                 continue;
             };
-            // A server that has crashed is silent too.
+            // A server that has crashed is silent too, so crashes are reported first.
             if !self.report_deaths() {
                 self.waits_elsewhere = proof == SilenceProof::Unread;
                 return Incoming::Nothing(proof);

@@ -171,7 +171,7 @@ impl NonBlockingStream {
                     self.blocked = true;
                     return;
                 }
-                // Bytes that the other side wrote before it closed its end can still be read.
+                // The other side will read no more data. Bytes that it wrote before it closed its end can still be read.
                 Err(_) => {
                     self.unread = true;
                     break;

@@ -140,7 +140,7 @@ fn barrier_fails_after_another_rank_finalizes(
     #[case] answers: [&str; 2],
 ) {
     let [barrier, finalize] = requests;
-    // The two requests may come in either order.
+    // The responses are the same if the two requests arrive in the opposite order.
     assert_eq!(job.ask(0, barrier), [""; 0]);
     assert_eq!(job.ask(1, finalize), answers);
     let mut job = Job::joined(job.framing, 2, 1);

@@ -141,7 +141,7 @@ impl Iut {
                 let Some(launched) = launched else {
                     return Err((Verdict::NotApplicable, "this scenario changes the launch command, but pmi-conform starts a bare proxy without one".to_owned()));
                 };
-                // The agent itself waits for the connection, and reports the result.
+                // Unless the process inherits its connection, the agent waits for the connection before it reports to the runner.
                 let report_wait = if implementation.connection_method == ConnectionMethod::Fd {
                     Duration::ZERO
                 } else {

@@ -305,7 +305,7 @@ pub fn run(
     let missing = |cases: &[Vec<FaultCase<'_>>]| {
         without_fault(suite, needs, &cases.iter().flatten().flat_map(|case| case.result.cited()).collect())
     };
-    // Further scenarios may cite the requirements that no finding has cited so far.
+    // Some requirements may not have been cited by any finding yet. Play further scenarios against the faults that break them.
     let uncited = missing(&cases);
     for (cases, fault) in cases.iter_mut().zip(faults) {
         if fault.breaks.iter().any(|id| uncited.iter().any(|uncited| uncited == id)) {

@@ -215,7 +215,7 @@ pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capa
         Some(offered) => *offered,
         None if implementation.has_upstream() => false,
         None => probe_operation(prober, dialect, *need).is_some_and(|(outcome, support)| {
-            // If the operation itself crashes or hangs, every session that uses it would only show that failure.
+            // If the operation makes the server crash or hang, every session that uses it would show only that failure.
             let failed = outcome.hung || !outcome.unreached.is_empty() || outcome.crashed.is_some();
             support == ProbeResult::Acknowledged && !failed && outcome.unjudged.is_none()
         }),
@@ -471,7 +471,7 @@ fn fails_under_its_manager(prober: Prober<'_>, api: Dialect, server: &Implementa
 
 /// Returns the error if the initialization failed: the first call of a process failed, or the process ended during that call.
 pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
-    // The processes that have not returned from their first call.
+    // The processes that have begun their first call and have not returned from it.
     let mut initializing = BTreeSet::new();
     let mut called = BTreeSet::new();
     events.iter().find_map(|event| match &event.kind {

@@ -284,7 +284,8 @@ pub fn run(
         let mut order = OrderedReports::default();
         let mut red = 0;
         let enough = |red| options.max_fail.is_some_and(|max| red >= max);
-        // Results are judged in the order of the suite, so that the verdicts do not depend on the number of concurrent launches.
+        // Unresponsive scenarios are counted in the order of the suite, so that the results do not depend on the number of concurrent
+        // launches.
         let mut unresponsive = [0; 2];
         // A run never gives up on a program. If the plain run fails, scenarios that need it report this without a further launch, and the
         // other scenarios may reveal the cause.

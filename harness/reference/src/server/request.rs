@@ -297,7 +297,7 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         "kvs-index" => ServerRequest::PairByIndex { space: named("kvsname"), index: message.number("idx")? },
         "abort" => ServerRequest::Abort { exitcode: number("exitcode") },
         "finalize" => ServerRequest::Finalize,
-        // Slurm's extension of the draft, which this server does not support.
+        // This command is Slurm's extension of the draft, which this server does not support.
         "ring" => ServerRequest::Unknown,
         _ if exchange.is_draft_only() => ServerRequest::Unsupported,
         _ => ServerRequest::Plain,

@@ -547,7 +547,7 @@ impl LauncherJob {
         // If this fails, standard error is not observed.
         let stderr = File::open(stderr_path(self.agent_listener.path(), pid)).ok();
         if let Ok(key) = reactor.add(&control, LaunchSource::Rank(rank), WatchMode::Read) {
-            // Messages after the introduction may already have been received.
+            // Messages after the introduction may already be in the channel's buffer, which the reactor does not watch.
             reactor.mark_ready(key);
             let control = Some((control, key));
             list.insert(

@@ -114,7 +114,7 @@ impl Store {
 
     /// Serves a PMI-2 request from a group's proxy client, given as the body of its frame.
     pub(super) fn ask_pmi2(&mut self, group: GroupId, body: &[u8]) -> Vec<StoreResult> {
-        // A longer body could not have arrived in a frame.
+        // A body that is too long for the header cannot have arrived in a frame.
         let Some(header) = frame_header(body.len()) else { return Vec::new() };
         self.pmi2_server.receive(proxy_client(group), &header);
         self.pmi2_server.receive(proxy_client(group), body);

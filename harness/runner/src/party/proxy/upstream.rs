@@ -868,7 +868,7 @@ mod tests {
             DriverOrder::Send { link, bytes: cache }
         };
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n"), [out(0), out(1)]);
-        // The early entry counts for the next barrier.
+        // The second entry of the first proxy counts for the next barrier.
         let again = [reply(0, 0, b"cmd=barrier_out\n"), reply(1, 0, b"cmd=barrier_out\n")];
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n"), again);
         let get = b"cmd=get kvsname=kvs-0 key=c\n";
@@ -924,8 +924,8 @@ mod tests {
     fn accepts_every_hydra_form_of_pmi2_requests() {
         let done = |route| frame_reply(0, route, "cmd=kvs-put-response;thrid=7;rc=0;");
         for (key, text) in [
-            // A complete frame, a frame with a NUL instead of the trailing semicolon, a frame without the semicolon, and a body without the
-            // length.
+            // The forms are a complete frame, a frame with a NUL instead of the trailing semicolon, a frame without the semicolon, and a
+            // body without the length.
             ("a", &b"    34cmd=kvs-put;thrid=7;key=a;value=v;"[..]),
             ("b", b"    34cmd=kvs-put;thrid=7;key=b;value=v\0"),
             ("c", b"34    cmd=kvs-put;thrid=7;key=c;value=v"),

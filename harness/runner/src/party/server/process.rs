@@ -303,7 +303,7 @@ impl ServerParty {
         let mut reactor = Reactor::new()?;
         let listener = AgentListener::open_for(environment.listen.as_ref())?;
         listener.watch(&mut reactor, ServerSource::AgentListener)?;
-        // The quick agent can only pass on the descriptor that PMI_FD names.
+        // The quick agent can pass on only the descriptor that PMI_FD names.
         let is_enough =
             implementation.connection_method == ConnectionMethod::Fd && environment.listen.is_none();
         let quick = is_enough.then(|| environment.quick_agent.get_or_init(QuickAgent::write).as_ref());
@@ -951,7 +951,7 @@ impl Party for ServerParty {
             None if !stops => {
                 pmi.key = self.reactor.add(&pmi.connection, ServerSource::Pmi(proc), WatchMode::Read).ok();
             }
-            // The server has ended the connection.
+            // The server has ended the connection, or the process is already stopped or running as requested.
             other => return pmi.key = other,
         }
         // If the process has just ended, there is nothing to stop.
@@ -1129,7 +1129,7 @@ impl ServerParty {
     }
 
     fn dismiss(&mut self, proc: Proc, order: &AgentOrder) {
-        // Without this wait, the server could see the end of the process before its last message.
+        // Without this wait, the server could see the end of the process before the last message from the process.
         self.await_read(None);
         self.break_silence();
         if let Some(rank) = self.ranks.get_mut(&proc) {

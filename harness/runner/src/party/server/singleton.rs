@@ -25,7 +25,7 @@ impl Singleton {
     /// Starts the process. The process manager must connect within `patience`. The process is killed with the other processes of the launch
     /// that `mark` identifies.
     pub(super) fn start(agent: &Path, mark: &str, patience: Duration) -> io::Result<Self> {
-        // A socket on all addresses, as in MPICH's client.
+        // Listen on all addresses, as MPICH's client does.
         let listener = TcpListener::bind(("0.0.0.0", 0))?;
         let port = listener.local_addr()?.port();
         let mut command = Command::new(agent);

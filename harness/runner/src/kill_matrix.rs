@@ -409,8 +409,8 @@ fn play_cases(
     }
 }
 
-/// Returns the requirements that a fault breaks in a dialect. For a fault of all dialects, these are only requirements of this dialect's
-/// standard. A fault that is limited to one dialect may also break requirements of another standard: for example, PMI-2 shares the init
+/// Returns the requirements that a fault breaks in a dialect. For a fault of all dialects, only requirements of this dialect's standard are
+/// included. A fault that is limited to one dialect may also break requirements of another standard: for example, PMI-2 shares the init
 /// line with PMI-1.
 fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     let is_of = |id: &&str| {

@@ -317,8 +317,8 @@ const BARE_PROXY_REASON: &str =
 const LOST_SPAWN_REASON: &str = "not judged: the server accepted a spawn, but no spawned process connected to the address in its environment or its \
      program's path";
 
-/// Returns whether a server with relayed connections accepts a spawn although no process reports to the runner. The runner cannot see
-/// whether a process was started.
+/// Returns whether a server with relayed connections accepts a spawn, but no spawned process reports to the runner. In this case, the
+/// runner cannot see whether a process was started.
 fn loses_spawned(prober: Prober<'_>, dialect: Dialect) -> bool {
     prober.iut.is_relayed()
         && probe_operation(prober, dialect, Capability::Spawn).is_some_and(|(outcome, support)| {
@@ -492,9 +492,9 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     })
 }
 
-/// Returns the evidence that the processes of a library have found neither their process manager nor each other. If a process passes the
-/// barrier on its own, this is such evidence only for a library that sends nothing on the runner's PMI_FD. For other libraries, a finding
-/// reports it.
+/// Returns the evidence that the processes of a library have found neither their process manager nor each other. A process that passes the
+/// barrier on its own counts as evidence only if the library sends nothing on the runner's PMI_FD. Otherwise, a finding reports that
+/// process.
 pub(crate) fn probe_connection(prober: Prober<'_>, api: Dialect, events: &[Event]) -> Option<String> {
     if let Some(evidence) = singletons(events) {
         return Some(evidence);

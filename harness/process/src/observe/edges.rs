@@ -1,7 +1,7 @@
 //! The control-flow edges that an implementation under test executes, in the format of AFL++'s map.
 //!
 //! Programs compiled with `afl-clang-fast` and similar compilers count their executed edges in shared memory, with one byte for each edge.
-//! The memory is a System V segment, whose id is in the environment ([`ID`]). Every process that the implementation starts inherits the id
+//! The memory is a System V segment, whose id is in the environment ([`ID`]). Every process started by the implementation inherits the id
 //! and updates the same map. Other programs ignore the id and leave the map empty.
 
 use std::cell::RefCell;

@@ -2,9 +2,9 @@
 //!
 //! A traced process stops before each signal is delivered, so that its tracer can inspect it. A tracer waits for any child, which would
 //! interfere with this process's own waits for launches. Therefore, the tracer is a small separate process, started for each examined
-//! scenario. Until the scenario ends, each process that the scenario's thread starts requests to be traced before it executes its own
-//! program. The tracer also traces the descendants of these processes. The tracer only reports its observations of dead processes. This
-//! module interprets the observations after the scenario has ended.
+//! scenario. Until the scenario ends, each process started by the scenario's thread requests tracing before it executes its own program.
+//! The tracer also traces the descendants of these processes. The tracer reports only its observations of dead processes. This module
+//! interprets the observations after the scenario has ended.
 //!
 //! Nothing depends on the tracer. If the tracer ends, the kernel releases all traced processes. The tracer ends when this process does.
 
@@ -37,8 +37,8 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a tracer's observations in bytes.
 const MAX_REPORT: u64 = 64 << 20;
 
-/// Runs `play` and returns its result. Also returns an [`EventKind::Backtrace`] for each process that this thread starts during the run and
-/// that a signal kills. If tracing failed and nothing was observed, returns an [`EventKind::Untraced`] with the reason instead. The
+/// Runs `play` and returns its result. Also returns an [`EventKind::Backtrace`] for each process that is started by this thread during the
+/// run and killed by a signal. If tracing failed and nothing was observed, returns an [`EventKind::Untraced`] with the reason instead. The
 /// processes must have ended when `play` returns.
 ///
 /// `program` is this binary, which can act as a tracer.

@@ -25,7 +25,7 @@ impl Drop for TracerGuard {
     }
 }
 
-/// Runs `play`. Meanwhile, each process that this thread starts sends a request over `connection` to be traced.
+/// Runs `play`. Meanwhile, each process started by this thread requests tracing over `connection`.
 pub(super) fn with_tracer<T>(connection: RawFd, tracer: i32, play: impl FnOnce() -> T) -> T {
     TRACER.set(Some((connection, tracer)));
     let _asking = TracerGuard;
@@ -45,7 +45,7 @@ pub(crate) fn prepare(command: &mut Command) {
     }
 }
 
-/// Returns whether processes that this thread starts request to be traced.
+/// Returns whether each process started by this thread requests tracing.
 pub fn is_wanted() -> bool {
     TRACER.get().is_some()
 }

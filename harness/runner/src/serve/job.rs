@@ -429,8 +429,8 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Treats a caller without a connection as ended: the caller has closed the connection or sent an invalid message, or the server has
-    /// closed the connection. No other event reports the end of the caller.
+    /// Treats the caller as ended if it has no connection, because no other event reports its end. The caller or the server has closed the
+    /// connection, or the caller has sent an invalid message.
     fn end_caller(&mut self) -> io::Result<()> {
         let gone = self.listener.as_ref().is_some_and(Listener::is_empty);
         let missed = |p: &&JobProcess| p.child.is_foreign() && !p.child.is_reaped() && p.connection.is_none();

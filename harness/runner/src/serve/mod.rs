@@ -24,8 +24,8 @@
 //! * For an aborted program, the status of the abort counts, at the time of the abort. The processes that are killed because of the abort
 //!   do not count.
 //! * A protocol error aborts the program with status 1.
-//! * Only the low eight bits of an abort's status are kept, as for every exit status. If the status is not 0 but these bits are, it counts
-//!   as 1, so that a failure does not look like a success.
+//! * Only the low eight bits of an abort's status are kept, as for every exit status. If the status is not 0 but its low eight bits are 0,
+//!   it counts as 1, so that a failure does not look like a success.
 //! * If a signal to this process ended the job, the status is 128 + signal.
 
 pub(crate) mod host;

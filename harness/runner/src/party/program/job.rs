@@ -311,8 +311,8 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Kills the groups whose abort is pending. If `all` is false, kills only those in which each process that has requested the abort has
-    /// ended. Returns whether any group was killed.
+    /// Kills the groups whose abort is pending. If `all` is false, skips groups in which a process that has requested the abort is still
+    /// running. Returns whether any group was killed.
     fn end_aborted_groups(&mut self, all: bool) -> bool {
         let is_running = |(p, process): (&Proc, &ProgramProcess), by: &Proc| {
             p.group == by.group && process.requested_abort && process.exit.is_none()
@@ -324,7 +324,8 @@ impl<'a> ProgramJob<'a> {
     }
 
     /// Kills a process group as a process manager would. If a process must exit on its own and a rule has been applied to it, only its
-    /// connection is closed, unless `requested` is true: a process cannot foresee that another process requests an abort.
+    /// connection is closed. If `requested` is true, such a process is killed as well, because it cannot foresee that another process
+    /// requests an abort.
     fn end_group(&mut self, group: GroupId, requested: bool) {
         let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == group).collect();
         for p in group {
@@ -417,9 +418,10 @@ impl<'a> ProgramJob<'a> {
         self.has_pending_rules(p.group) || self.is_dispensable(p)
     }
 
-    /// Returns whether the other processes may continue, until they are idle, although this process has left without finalizing. A program
-    /// whose processes never finalize and all exit with status 0 is judged like every other program. If a process that must exit with
-    /// status 0 fails, the next requests of the others may show the cause.
+    /// Returns whether the other processes may continue, until they are idle, although this process has left without finalizing. Returns
+    /// true for a process that is still running or exited with status 0, so that a program whose processes never finalize is judged like
+    /// every other program. Also returns true for a process that must exit with status 0 but failed, because the next requests of the
+    /// others may show the cause.
     fn is_dispensable(&self, p: Proc) -> bool {
         let process =
             self.processes.get(&p).filter(|process| process.end_reason.is_none() && !process.requested_abort);

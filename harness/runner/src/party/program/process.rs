@@ -110,7 +110,7 @@ impl ProgramProcess {
         Some(message.map(|message| (message.framing, message.text.to_vec())))
     }
 
-    /// Examines bytes that are sent to the process, because a response may negotiate the framing of the process's next messages.
+    /// Reads bytes that are sent to the process, and updates the framing of the process's next messages if a response negotiates it.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.connection.push(Direction::FromServer, bytes);
         while self.connection.next(Direction::FromServer).is_some() {}

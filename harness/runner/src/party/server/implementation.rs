@@ -92,7 +92,7 @@ const MPIEXEC_ARGUMENTS: [&str; 5] =
 /// The option of `serve` that corresponds to [`PMI_ARGS_OPTION`] and accepts the same arguments.
 const SERVE_OPTION: &str = "--pmi-args";
 
-/// Placeholder for a name that no other launch has.
+/// Placeholder for a name that is unique to each launch.
 pub(super) const JOB_PLACEHOLDER: &str = "{job}";
 
 /// Placeholder for the process ids of the launcher on this machine, separated by spaces.

@@ -52,7 +52,8 @@ pub fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Returns whether `accept` should be called again after an error, because a connection was aborted or a signal arrived.
+/// Returns whether an error of `accept` means that a connection was aborted or a signal arrived. In this case, `accept` should be called
+/// again.
 pub fn is_aborted_connection(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }

@@ -13,7 +13,7 @@ pub struct ScenarioLimits {
     pub step: Duration,
     /// Maximum time for a started process to report to the runner on an idle machine, if this time differs from `step`.
     pub start: Option<Duration>,
-    /// Time without a message that counts as silence if the server's state cannot be observed.
+    /// Time after which the absence of messages counts as silence, if the server's state cannot be observed.
     pub silence: Duration,
     /// Maximum number of bytes that the implementation may send on all connections together.
     pub bytes: u64,

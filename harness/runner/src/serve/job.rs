@@ -286,7 +286,7 @@ impl<H: Host> Job<H> {
         let mut buffer = vec![0; READ_SIZE];
         let mut pace = NextTick::Wait;
         while self.running > 0 {
-            // After the host has requested the end of the job, it is not asked again.
+            // After the host has requested the end of the job, `tick` is not called again.
             if pace != NextTick::End {
                 pace = self.host.tick(&JobInspection { processes: &self.processes, groups: &self.groups });
                 if pace == NextTick::End {

@@ -112,7 +112,7 @@ impl Script {
         Ok(script)
     }
 
-    /// Returns the name of a group's keyval space, as the server assigns it without a variation or fault.
+    /// Returns the name that a server without a variation or fault assigns to a group's keyval space.
     fn kvsname(&self, group: u32) -> Vec<u8> {
         format!("{}-{group}", self.config.kvs_prefix).into_bytes()
     }

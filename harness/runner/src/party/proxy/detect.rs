@@ -51,7 +51,8 @@ pub(crate) enum UndetectedFamily {
     Generation { proxy: PathBuf, seen: String },
 }
 
-/// Detects the family of a proxy from the version of the launcher next to it, or else from marks in the proxy's own file.
+/// Detects the family of a proxy from the version of the launcher next to it, or else from the names of options and variables in the
+/// proxy's own file.
 ///
 /// # Errors
 ///

@@ -151,7 +151,7 @@ impl ProgramProcess {
         !std::mem::replace(&mut self.applied_rules[rule], true)
     }
 
-    /// Returns whether any rule of the scenario has not been applied yet.
+    /// Returns whether any rule of the scenario still has to be applied to the process. Returns false after the process has ended.
     pub(super) fn has_pending_rules(&self) -> bool {
         self.exit.is_none() && self.end_reason.is_none() && self.applied_rules.iter().any(|played| !played)
     }

@@ -701,7 +701,7 @@ fn check_count_option(words: &[String], label: &str) -> Result<(), Implementatio
     )))
 }
 
-/// Returns notices about `srun` options that most runs need and the command lacks. The command is run without changes.
+/// Returns notices about `srun` options that most runs need but the command lacks. The command is run without changes.
 fn srun_notices(words: &[String]) -> Vec<String> {
     let is_given = |option: &&str| words.iter().any(|word| word.starts_with(*option));
     let lacking = SRUN_OPTIONS.iter().filter(|(options, variable, _)| {

@@ -1,7 +1,7 @@
 //! Tests of the README and the book: their examples produce the output shown, their commands exist, and their links resolve.
 //!
 //! A fenced block that begins with `console` is a session. A shell runs the lines that begin with `$ ` in a separate folder for each page.
-//! The other lines are the expected output. In the output, `...` stands for any number of lines and `[..]` for any text within a line;
+//! The other lines are the expected output, in which `...` matches any number of lines and `[..]` matches any text within a line;
 //! durations and event numbers are ignored. `console peers` is run only if real implementations are installed (`PMI_CONFORM_PEERS`). A
 //! block with `file=NAME` is written to that file in the page's folder.
 
@@ -121,7 +121,7 @@ fn comparable(line: &str) -> String {
     format!("{mark}EVENT{after}")
 }
 
-/// Returns whether a line matches the expected line `shown`, in which `[..]` stands for any text.
+/// Returns whether a line matches the expected line `shown`, in which `[..]` matches any text.
 fn line_fits(shown: &str, line: &str) -> bool {
     match shown.split_once("[..]") {
         None => shown == line,
@@ -131,7 +131,7 @@ fn line_fits(shown: &str, line: &str) -> bool {
     }
 }
 
-/// Returns whether lines match the expected lines `shown`, in which `...` stands for any number of lines.
+/// Returns whether lines match the expected lines `shown`, in which `...` matches any number of lines.
 fn fits(shown: &[String], lines: &[String]) -> bool {
     match (shown, lines) {
         ([], []) => true,

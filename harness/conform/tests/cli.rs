@@ -388,7 +388,7 @@ fn error_names_the_unwritable_report_file() {
     if !Path::new("/dev/full").exists() {
         return;
     }
-    // `conform` judges every written log again, which is impossible for this incomplete log.
+    // The function `conform` would judge the log again, which fails for an incomplete log, so this test starts the command directly.
     let args = ["--memory", "-q", "-f", "=kvs/exchange[own-key]", "--report", "ndjson=/dev/full"];
     let ran = Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(args).output().unwrap();
     let received = String::from_utf8_lossy(&ran.stderr);

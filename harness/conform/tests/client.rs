@@ -216,7 +216,7 @@ fn process_without_main_thread_is_not_idle() {
 fn scenarios_detect_all_program_faults(#[case] dialect: &str, #[case] program: &str) {
     let scratch = TempDir::new().unwrap();
     let program = format!("{program} {{fault}}");
-    // Programs with faults mostly wait, so several of them can run at once.
+    // Programs with faults mostly wait, so several of them can run at the same time.
     let args = ["suite", "mutants", "--client", &program, "--dialect", dialect, "--jobs", "4"];
     let ran = conform(scratch.path(), &args);
     assert!(ran.status == 0 && ran.out.ends_with("score 100 %\n"), "{}", ran.whole());
@@ -306,7 +306,7 @@ fn mpi_program_deviates_as_recorded(
     let scratch = TempDir::new().unwrap();
     let program = mpi_program(&peers().join(name).join("bin/mpicc"), "hello", scratch.path());
     let deviations = root.join("golden").join(format!("client-{name}")).join("deviations.toml");
-    // Under a hostile server, the results of two of the program's processes vary between runs: see ci/judge-clients.
+    // Only `ci/judge-clients` plays the other scenarios, because under a hostile server, the results of two processes vary between runs.
     let args =
         ["-q", "--filter", "plain/", "--filter", "lawful/", "--deviations", deviations.to_str().unwrap()];
     let found = judge(program.to_str().unwrap(), "10", &args);

@@ -146,8 +146,8 @@ fn replays_bug_together_with_its_earlier_job() {
     assert!(status == 0 && text.starts_with("wrote 0 scenarios to exported\nskipped 1 finding"), "{text}");
 }
 
-/// If a server accepts 1.2, sessions contain barriers for parts of a group. Several of them may be open at once, and their tags are
-/// arbitrary. Violations of MPICH's table count only on request.
+/// If a server accepts 1.2, sessions contain barriers for parts of a group. Several of them may be open at the same time, and their tags
+/// are arbitrary. Violations of MPICH's table count only on request.
 #[test]
 fn finds_bugs_in_group_barriers() {
     // With these seeds, the first generated session finds the bug. This matters because later sessions depend on the corpus, which differs

@@ -34,7 +34,7 @@ use rustix::process::Signal;
 /// A faulty library, and the requirements that it breaks.
 type Fault = (&'static str, &'static [&'static str]);
 
-/// Variations of the faulty library that RFC 13 allows. With all of them at once, no scenario may have a finding.
+/// Variations of the faulty library that RFC 13 allows. If all of them are selected, no scenario may have a finding.
 const LAWFUL: &str = "lawful-put-late,lawful-clique-reversed,lawful-slow,lawful-for-ever-initialized";
 
 /// Variations of the faulty PMI-2 library that the PMI-2 header allows.

@@ -53,7 +53,7 @@ fn warns_about_processes_that_run_as_singletons(#[case] fault: &str, #[case] exp
         error.contains(expected) || fault.starts_with("last") && error.contains("protocol error"),
         "{error}"
     );
-    // A job of one process causes no warning, because the process is rank 0 of 1 in any case.
+    // A job of one process causes no warning, because the process is rank 0 of 1 with or without our server.
     let (status, _, error) = run(&["-n", "1", "--", FAULTY_PROGRAM, fault]);
     assert_eq!((status, error.as_str()), (0, ""));
 }

@@ -37,9 +37,9 @@ Exit codes:
   3    the session was not recorded, or only in part";
 
 const MEASURE_HELP: &str = "\
-All ranks send their requests at once, and each figure is the time until the last rank has its response. One process handles all \
-connections, so every figure includes a few microseconds of overhead per message. `grows as` is the power of the number of ranks that fits \
-best. Spawn and names are left out if they are refused; if a manager crashes instead of refusing, exclude the operation with --lacks.
+All ranks send their requests at the same time, and each figure is the time until the last rank has its response. One process handles \
+all connections, so every figure includes a few microseconds of overhead per message. `grows as` is the power of the number of ranks that \
+fits best. Spawn and names are left out if they are refused; if a manager crashes instead of refusing, exclude the operation with --lacks.
 
 Exit codes:
   0    everything was measured
@@ -551,7 +551,7 @@ pub(super) struct Serve {
     /// Keep the state of the job in this file, for faults that occur only in the next job
     #[arg(long, value_name = "FILE", hide = true)]
     pub(super) state: Option<PathBuf>,
-    /// Log processes that start and end
+    /// Log the start and the end of each process
     #[arg(short, long)]
     pub(super) verbose: bool,
     /// The program and its arguments
@@ -562,7 +562,7 @@ pub(super) struct Serve {
 #[derive(Args)]
 #[command(after_help = RECORD_HELP)]
 pub(super) struct Record {
-    /// Keep the session in this folder: its log, and a scenario that plays it again
+    /// Keep the session in this folder: its log, and scenarios that play it again
     #[arg(long, short, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
     /// Also fail on this set of requirements: the draft, or MPICH's message table
@@ -660,7 +660,7 @@ pub(super) struct Mutants {
     /// Faults to play in parallel [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive)]
     pub(super) jobs: Option<usize>,
-    /// Play the faults of programs instead, against this program; {fault} stands for the name of a fault
+    /// Play the faults of programs instead, against this program; {fault} is replaced with the name of each fault
     #[arg(long, value_name = "CMD", conflicts_with = "list")]
     pub(super) client: Option<String>,
     /// Play the faults of libraries instead, against this library; LIBRARY_FAULT contains the name of a fault
@@ -706,7 +706,7 @@ pub(super) struct Fuzz {
     /// How processes connect: fd, or port (PMI_PORT)
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = fd_or_port(), hide_possible_values = true, conflicts_with_all = ["client", "library"], help_heading = IUT)]
     pub(super) connection: ConnectionMethodArg,
-    /// Accept connections that ranks on other machines relay: ADDRESS[:PORT[-PORT]]
+    /// Accept connections that agents on other machines relay: ADDRESS[:PORT[-PORT]]
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["client", "library"], help_heading = IUT)]
     pub(super) listen: Option<String>,
     /// Path of the agent on remote machines [default: next to this command]
@@ -737,7 +737,7 @@ pub(super) struct Fuzz {
     /// Maximum number of ranks in a session; free sessions may have more, and 1 disables them
     #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = CAMPAIGN)]
     pub(super) ranks: u32,
-    /// Send only valid input: sessions follow the standard, and only findings that valid input reaches count
+    /// Send only valid input: sessions follow the standard, and a finding counts only if valid input reaches it
     #[arg(long, help_heading = CAMPAIGN)]
     pub(super) valid: bool,
     /// Longest wait for a response
@@ -800,7 +800,7 @@ pub(super) struct Report {
     /// (with -o, a folder of standalone reproducers)
     #[arg(long, value_name = "FORMAT", default_value = "terminal", hide_possible_values = true)]
     pub(super) format: Format,
-    /// Lowest level of requirement that fails a scenario: must, should (the default LEVEL) or de-facto [default: as in the run]
+    /// Lowest level of requirement whose violation fails a scenario: must, should (the default LEVEL) or de-facto [default: as in the run]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
     pub(super) strict: Option<Strictness>,
     /// File for the report [default: standard output]
@@ -833,7 +833,7 @@ pub(super) struct Again {
     /// Also fail on this set of requirements: the draft, or MPICH's message table
     #[arg(long, value_name = "SET", value_delimiter = ',', value_parser = advisory_sets())]
     pub(super) against: Vec<String>,
-    /// Lowest level of requirement that fails a scenario: must, should (the default LEVEL) or de-facto [default: as in the run]
+    /// Lowest level of requirement whose violation fails a scenario: must, should (the default LEVEL) or de-facto [default: as in the run]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
     pub(super) strict: Option<Strictness>,
     /// html, sequence, ndjson, json, junit, tap, markdown, github, codequality, sarif or terminal

@@ -188,6 +188,7 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario, is_table: bool) -> anyho
 }
 
 /// Prints the rows of the protocol table for an operation. `word` is the name of the operation, a command, or a function of the C API.
+/// Returns `None` if there is no such operation.
 fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
     let is_meant = |exchange: &&Exchange| {
         exchange.operation == word

@@ -256,7 +256,7 @@ fn server(
 ) -> anyhow::Result<(ServerTarget, SessionFeatures)> {
     let workers = side_by_side(args.workers);
     let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
-    // Further launches use idle processors, unless the launches are relayed: each relayed launch needs its own port.
+    // Additional launches start while the machine is idle, except if launches are relayed, because each relayed launch needs its own port.
     if args.listen.is_none() {
         environment.slots = Slots::with_idle_filling(workers);
     }

@@ -21,7 +21,7 @@ const DEVIATIONS: &str = "pmi-conform-deviations.toml";
 const GITHUB: (&str, &str) = (".github/workflows/pmi-conform.yml", include_str!("init/github.yml"));
 const GITLAB: (&str, &str) = (".gitlab/pmi-conform.yml", include_str!("init/gitlab.yml"));
 
-/// Number of retries in the CI job. The drafted deviations list the intermittent failures that occurred while drafting; retries cover all
+/// Number of retries in the CI job. The drafted deviations list the intermittent failures that occurred during `init`; retries cover all
 /// other intermittent failures.
 const RETRIES: u32 = 3;
 
@@ -64,7 +64,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
         ))?;
         anyhow::ensure!(
             !examined.examination.is_fit(),
-            "--server {}: names a profile; name a command, for which init writes a profile",
+            "--server {}: already names a profile; name a command, and init writes a profile for it",
             args.server
         );
         return Ok(CANNOT_JUDGE);

@@ -182,7 +182,7 @@ impl Observer for InputCoverage {
 }
 
 impl ScriptedSession {
-    /// Reads a message. If it completes a request, returns the exchange and the tuples of the request.
+    /// Reads a message. Returns the exchange and the tuples of the request that the message completes, or `None` if it completes none.
     fn request(&mut self, proc: Proc, message: &Decoded<'_>) -> Option<(&'static Exchange, RequestTuples)> {
         let process = self.processes.entry(proc).or_default();
         if message.direction == Direction::FromServer {

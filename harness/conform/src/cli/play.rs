@@ -293,7 +293,7 @@ pub(super) fn set_connection_method(
     Ok(())
 }
 
-/// Configures agents on other machines to relay the connections of their processes, as `--listen` and `--agent` specify.
+/// Parses `--listen` and `--agent` into the options of the listener to which agents on other machines relay their connections.
 pub(super) fn listen(
     address: &str,
     agent: Option<&Path>,

@@ -106,7 +106,7 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
         let folder = format!("{}/", word.trim_end_matches('/'));
         if suite.scenarios.iter().any(|s| s.name.starts_with(&folder)) {
             anyhow::bail!(
-                "{word}: no such folder; to play the scenarios of this chapter, use --filter {folder}"
+                "{word}: no such folder; to play the built-in scenarios in {folder}, use --filter {folder}"
             );
         }
         if word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') {

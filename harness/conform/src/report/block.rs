@@ -128,7 +128,7 @@ impl Display for ResultBlock<'_> {
     }
 }
 
-/// Returns the text after "play it again": how often the scenario was red, or nothing if it was red in every attempt.
+/// Returns the note after "play it again" that states how often the scenario was red. The note is empty if every attempt was red.
 pub(super) fn replay_note(result: &ScenarioResult) -> String {
     let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
     let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may pass)", a.red, a.played);
@@ -176,7 +176,7 @@ pub(super) fn party_and_process(judged: &JudgedFinding) -> String {
     }
 }
 
-/// Formats the location of a finding: `FILE:LINE`.
+/// Formats the location of a finding: `FILE:LINE`, or `FILE` if the line is unknown.
 pub(super) fn place(result: &ScenarioResult, judged: &JudgedFinding) -> String {
     let path = text::clean(&result.path);
     if judged.finding.line == 0 { path } else { format!("{path}:{}", judged.finding.line) }

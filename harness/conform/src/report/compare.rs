@@ -91,8 +91,8 @@ struct ScenarioFindings<'a> {
     times: BTreeMap<&'a str, u32>,
     /// Requirements with a finding more severe than a note.
     broken: BTreeSet<&'a str>,
-    /// If at least one finding depends on timing: all requirements with a finding, because any of these findings may be absent from another
-    /// run. Otherwise empty.
+    /// All requirements with a finding if at least one finding depends on timing, because any of these findings may be absent from another
+    /// run. Empty if no finding depends on timing.
     timed: BTreeSet<&'a str>,
 }
 

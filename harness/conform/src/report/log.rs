@@ -110,7 +110,7 @@ impl KeptEvents {
     }
 }
 
-/// Reads a log, which errors refer to as `name`. If a crash left the final line incomplete, that line is ignored. Scenarios without a
+/// Reads a log. `name` is its name in error messages. If a crash left the final line incomplete, that line is ignored. Scenarios without a
 /// result count as unfinished.
 ///
 /// # Errors

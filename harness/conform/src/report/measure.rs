@@ -201,8 +201,8 @@ pub(crate) fn measure_page(
     let data = MeasurePage {
         version: env!("CARGO_PKG_VERSION"),
         about: format!(
-            "{protocol}, {}; {} for each number of ranks. All ranks send their requests at once, and each time ends when the last rank has \
-             its response.",
+            "{protocol}, {}; {} for each number of ranks. All ranks send their requests at the same time, and each time ends when the \
+             last rank has its response.",
             place_of(nodes),
             if rounds == 1 { "one launch".to_owned() } else { format!("medians of {rounds} launches") },
         ),

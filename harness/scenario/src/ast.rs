@@ -178,7 +178,7 @@ impl TableRow {
         self.values.iter().find(|(other, _)| other.value == name).map(|(_, value)| value)
     }
 
-    /// Returns the variation that `vary $name` stands for in this row.
+    /// Returns the variation that this row selects for `vary $name`.
     pub(super) fn variation(&self, variation: &Spanned<String>) -> Option<Spanned<String>> {
         let name = variation.value.strip_prefix('$')?;
         let (name, value) = self.values.iter().find(|(other, _)| other.value == name)?;
@@ -212,7 +212,7 @@ pub enum Actor {
 pub struct ServerSetup {
     /// True if the scenario sets the number of ranks. Otherwise, the user sets it.
     pub has_rank_count: bool,
-    /// `vary NAME ...`: variations of the reference server. `$name` stands for a variation that each row names.
+    /// `vary NAME ...`: variations of the reference server. For `$name`, each row names the variation.
     pub variations: Vec<Spanned<String>>,
     /// `fault NAME`: a fault of the reference server.
     pub fault: Option<Spanned<String>>,
@@ -396,8 +396,8 @@ pub enum StepTarget {
     /// Ranks of one process group.
     Ranks {
         /// The group: 0 is the group that the launcher starts, 1 is the first spawned group (`child`), 2 is `child2`, and so on.
-        /// [`Proc::PROXY_GROUP`](pmi_wire::Proc::PROXY_GROUP) stands for the proxies of the first group, numbered by node.
-        /// [`Proc::STRAY_GROUP`](pmi_wire::Proc::STRAY_GROUP) stands for stray connections.
+        /// [`Proc::PROXY_GROUP`](pmi_wire::Proc::PROXY_GROUP) contains the proxies of the first group, numbered by node.
+        /// [`Proc::STRAY_GROUP`](pmi_wire::Proc::STRAY_GROUP) contains the stray connections.
         group: u32,
         /// The ranks within the group.
         set: RankSet,
@@ -604,7 +604,7 @@ pub enum ProcessAction {
     Started,
     /// `P: has NAME=MATCHER` or `P: set NAME=TEXT`: an environment variable.
     Env(Spanned<String>, Template),
-    /// `P: has arguments TEMPLATE`: the arguments, separated by spaces. An empty template stands for no arguments.
+    /// `P: has arguments TEMPLATE`: the arguments, separated by spaces. If the template is empty, there are no arguments.
     Args(Template),
     /// `P: is ended`: the process manager has terminated the process.
     IsEnded,

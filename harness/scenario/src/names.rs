@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A name or a pattern. `*` stands for any text, including `/`. All other characters stand for themselves, including the brackets in the
+/// A name or a pattern. `*` matches any text, including `/`. All other characters match only themselves, including the brackets in the
 /// names of rows.
 #[derive(Debug, Clone)]
 pub struct NamePattern {

@@ -1,4 +1,4 @@
-//! Parses scenario files line by line. All mistakes in a file are reported at once; lines with mistakes are skipped.
+//! Parses scenario files line by line. Lines with mistakes are skipped, so all mistakes in a file are reported together.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

@@ -216,7 +216,7 @@ functions! {
     "PMI_Get_options" [OutText(None), InOutInt] "api.get-options" "" [] true
 }
 
-/// Defines a PMI-2 function. The PMI-2 header allows any error code, because it only says that a function returns "an error code".
+/// Defines a PMI-2 function. The PMI-2 header allows any error code, because it says only that a function returns "an error code".
 const fn pmi2(name: &'static str, params: &'static [Param], does: &'static str) -> Function {
     Function {
         name,

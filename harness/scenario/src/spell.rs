@@ -1,7 +1,7 @@
 //! Spells operations: replaces the operations that a scenario names with the messages of a dialect.
 //!
-//! A message line that begins with the name of an operation is not literal text: `send put key=a value=b` stands for the request of the
-//! operation `put`. In an `expect` step, `ok`, `fail`, `miss` and `answer` stand for responses to the preceding request. The protocol table
+//! A message line that begins with the name of an operation is not literal text: `send put key=a value=b` denotes the request of the
+//! operation `put`. In an `expect` step, `ok`, `fail`, `miss` and `answer` denote responses to the preceding request. The protocol table
 //! defines the messages on the wire.
 
 use std::sync::Arc;
@@ -517,7 +517,7 @@ impl Speller<'_> {
         Some(framing.pick([block, vec![message]]))
     }
 
-    /// Returns the acceptable responses that a line stands for, if the line names an outcome.
+    /// Returns the acceptable responses for a line that names an outcome, or `None` if it names no outcome or contains a mistake.
     fn response(&mut self, target: &StepTarget, line: &Template) -> Option<Vec<Template>> {
         let (operation, outcome) = match operation(line) {
             Some(operation) => (Some(operation), without_first_word(line)),
@@ -595,7 +595,7 @@ impl Speller<'_> {
         found
     }
 
-    /// Returns the keys on the wire that stand for a field of an exchange.
+    /// Returns the keys that a field of an exchange has on the wire, or `None` if the exchange has no such field.
     fn keys(
         &mut self,
         exchange: &Exchange,

@@ -11,8 +11,8 @@
 
 static int once_initialized;
 
-/* True if the library works without a process manager: with "lawful-alone", or names that begin with "alone-". With
- * "lawful-other-manager", it uses the rank and size in its environment, and ignores PMI_FD because it has a different manager. */
+/* True if the library works without a process manager. "lawful-alone" and the names that begin with "alone-" select this behaviour. With
+ * "lawful-other-manager", the library uses the rank and size in its environment, and ignores PMI_FD because it has a different manager. */
 static int alone;
 
 static int is_to_be_alone(void)

@@ -101,8 +101,8 @@ int PMI2_Job_Spawn(int count, const char *cmds[], int argcs[], const char **argv
     return is("spawn-never-fails") ? PMI2_SUCCESS : result;
 }
 
-/* Functions that fill a buffer. `fault`-other: with wrong content; -never-fails: errors are reported as success; buffers-ignored: the length
-   is ignored. */
+/* Functions that fill a buffer. `fault`-other: the content is wrong; -never-fails: errors are reported as success; buffers-ignored: the
+   length is ignored. */
 #define filled(result, buffer, length, fault)                                                                         \
     filled_as(result, buffer, length, is(fault "-other"), is(fault "-never-fails"))
 

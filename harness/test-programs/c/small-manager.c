@@ -65,7 +65,8 @@ static void say(struct rank *to, const char *line)
     }
 }
 
-/* Returns the value of a key in a line whose tuples are separated by NULs; `value` extends to the end. */
+/* Returns the value of a key in a line whose tuples are separated by NULs, or NULL if the key is missing. The value of the key `value`
+ * extends to the end of the line. */
 static const char *get(const char *line, size_t length, const char *key)
 {
     size_t n = strlen(key);
@@ -75,7 +76,7 @@ static const char *get(const char *line, size_t length, const char *key)
     return NULL;
 }
 
-/* Separates the tuples. Returns 0 if a tuple is invalid. */
+/* Separates the tuples with NULs. Returns 0 if the line is invalid, and otherwise 1. */
 static int part(char *line, size_t length)
 {
     char *at = line;
@@ -100,7 +101,7 @@ static int part(char *line, size_t length)
 
 static int letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/* The bugs that depend on the key or the value of a put. */
+/* Triggers the bugs that depend on the key or the value of a put. */
 static void look(const char *key, char *value)
 {
     size_t keys = strlen(key), values = strlen(value);
@@ -177,7 +178,7 @@ static void barrier(struct rank *by)
     }
 }
 
-/* Answers a request. Returns 0 if it is invalid. */
+/* Answers a request. Returns 0 if the request is invalid. */
 static int answer(struct rank *by, char *line, size_t length)
 {
     static char text[ROOM + 100];

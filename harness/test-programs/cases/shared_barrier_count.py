@@ -15,7 +15,7 @@ def parse(line):
 
 def enter(s):
     """Counts a process in the file that all jobs share, and releases all ranks of this job after the last one."""
-    # Jobs that run at the same time are in barriers at the same time.
+    # Without this delay, the barriers of jobs that run at the same time might not overlap.
     time.sleep(0.002)
     with lock, open(path, "a+") as shared:
         fcntl.flock(shared, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
 //! A small program that runs as a rank and connects through PMI_FD or PMI_PORT. The tests of `serve` and `record`, benchmarks, and
 //! comparisons of process managers use it.
 //!
-//! Modes, as the first argument:
+//! The first argument selects the mode:
 //!
 //! * `exchange` (also without arguments): put a key, barrier, get the key of every rank
 //! * `neighbours K`: like `exchange`, but get only the keys of the next K ranks
@@ -10,7 +10,7 @@
 //! * `leave RANK`: after init, that rank closes its connection and continues to run
 //! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes and prints the answer
 //! * `child`: print the value that the parent has put for the spawned process
-//! * `flood N`: send N requests before reading any answer, or fewer if the server stops reading, then read all answers
+//! * `flood N`: send N requests before reading any answer, or fewer if the server stops reading, and then read all answers
 
 use std::env;
 use std::error::Error;

@@ -266,7 +266,7 @@ impl Pmi {
     }
 }
 
-/// Enters two PMI-1.2 barriers at once. The server may release them in any order.
+/// Enters two PMI-1.2 barriers at the same time. The server may release them in any order.
 fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
     let others = |other: &usize| *other != rank || !is_selected("groups-without-itself");
     let list: Vec<String> = (0..size).filter(others).map(|other| other.to_string()).collect();

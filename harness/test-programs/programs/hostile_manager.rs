@@ -78,7 +78,7 @@ fn run() -> std::io::Result<()> {
         "hang" => std::thread::sleep(Duration::from_secs(1000)),
         "silent" => while (&ranks[0].connection).read(&mut request)? > 0 {},
         "late" => {
-            // The time limit is a property of the socket and not an argument of a system call.
+            // The runner cannot see this time limit, because it is a property of the socket and not an argument of a system call.
             connection.set_read_timeout(Some(Duration::from_millis(700)))?;
             let mut stream = connection;
             while stream.read(&mut request).is_ok() {}
@@ -104,7 +104,7 @@ fn run() -> std::io::Result<()> {
             let junk: Vec<u8> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
             (&ranks[0].connection).write_all(&junk)?;
         }
-        // In all other modes, this process exits, and its connections close. Some of these modes misbehave before the first request.
+        // In all other modes, this process exits, and its connections close. Some of these modes have already misbehaved in `start`.
         _ => exit(1),
     }
     wait_for_all(&mut ranks)

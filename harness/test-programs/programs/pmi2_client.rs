@@ -1,7 +1,7 @@
 //! A small program that runs as a rank and speaks PMI-2, for the tests of `record`. It was written only from messages that were observed on
 //! the wire.
 //!
-//! Modes, as the first argument:
+//! The first argument selects the mode:
 //!
 //! * `exchange` (also without arguments): put a key, fence, get the key of the next rank, wait for an attribute of the node
 //! * `strict`: like `exchange`, but exit with status 3 if the response to fullinit has no `pmi-version`, as a real library does

@@ -89,8 +89,8 @@ pub fn client() {
     client::main();
 }
 
-/// Runs a check for all cases at once, each in a thread that is named after its case. Use it for checks that mostly wait, because all
-/// checks run in parallel, regardless of the number of test threads.
+/// Runs a check for all cases in parallel, each in a thread that is named after its case. Use it only for checks that mostly wait, because
+/// the number of test threads does not limit the number of parallel checks.
 ///
 /// # Panics
 ///

@@ -156,7 +156,7 @@ impl Connection {
         Some(Arrival { direction, message: message.map(owned) })
     }
 
-    /// Returns the chunk without copying it if, as usual, it is exactly one line and no earlier bytes are pending.
+    /// Reads a chunk without copying it if, as usual, it is exactly one line and no earlier bytes are pending. Otherwise, returns `None`.
     fn whole_line<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Option<Arrival<'c>> {
         let (index, end) = (direction as usize, memchr(b'\n', chunk)?);
         let is_whole = end + 1 == chunk.len() && self.framers[index].takes_line(chunk.len());

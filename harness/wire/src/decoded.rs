@@ -62,8 +62,8 @@ fn common_keys(direction: Direction) -> &'static [&'static str] {
 const UNCHECKED_COUNTS: [&str; 2] = ["infokeycount", "count"];
 
 impl<'a> Decoded<'a> {
-    /// Decodes a message. In a line, `value` extends to the end of the line (RFC 13). In a frame, two semicolons in a value stand for a
-    /// single semicolon (the draft).
+    /// Decodes a message. In a line, `value` extends to the end of the line (RFC 13). In a frame, two semicolons in a value are read as
+    /// a single semicolon (the draft).
     pub fn new(direction: Direction, framing: Framing, text: &'a [u8]) -> Self {
         match framing {
             Framing::Lines => Self::line(direction, text, ValueReading::ToEndOfLine),
@@ -247,8 +247,8 @@ impl<'a> Decoded<'a> {
         self.spawn.as_deref()
     }
 
-    /// Returns whether the message is a well-formed PMI-2 request, or a part of a request, that only the draft describes. Requests whose
-    /// only field is the id of a job do not count.
+    /// Returns whether the message is a well-formed PMI-2 request, or part of a request, that only the draft describes. Returns false for
+    /// requests whose only field is the id of a job.
     pub fn is_request_part(&self) -> bool {
         let is_part = |row: &Exchange| match row.operation {
             "connect" | "disconnect" | "get-all" => false,
@@ -267,7 +267,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns the tuples in order, with values as on the wire. Returns no tuples for a message that is not a series of tuples.
+    /// Returns the tuples in order, without unescaping their values. Returns no tuples for a message that is not a series of tuples.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         let (line, body) = match self.tuples {
             Some(DecodedTuples::Line(message)) => (Some(message), None),
@@ -278,7 +278,7 @@ impl<'a> Decoded<'a> {
         line.chain(body.into_iter().flat_map(|body| body.tuples()))
     }
 
-    /// Returns the value of the first tuple with this key, as on the wire.
+    /// Returns the value of the first tuple with this key, without unescaping it.
     pub fn raw(&self, key: &str) -> Option<&'a [u8]> {
         match self.tuples? {
             DecodedTuples::Line(message) => message.get(key),

@@ -85,7 +85,7 @@ impl MappingForm {
 }
 
 impl ProcessMapping {
-    /// Parses the RFC's form, strictly: no white space, at least one block.
+    /// Parses the RFC's form, which requires at least one block and forbids white space.
     ///
     /// # Errors
     ///

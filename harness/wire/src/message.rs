@@ -174,7 +174,7 @@ fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[
     let begins = |text: &[u8], key: &str| {
         text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
     };
-    // `rc` and at most three other fields: no response defines more.
+    // The rule of a response defines `rc` and at most three other fields.
     let mut unseen = [""; 4];
     for (slot, key) in unseen.iter_mut().zip(iter::once("rc").chain(fields.map(|field| field.key))) {
         if !before.split(|byte| is_blank(*byte)).any(|text| begins(text, key)) {

@@ -286,7 +286,7 @@ const INFO_KEY_COUNT: Field = uint("infokeycount").optional();
 const INFO_KEY: Field = word("infokey").numbered();
 const INFO_VALUE: Field = string("infoval").numbered();
 
-/// Returns a row of the table. An empty `response` stands for a response without a name.
+/// Returns a row of the table. If `response` is empty, the row has no response name.
 const fn exchange(
     operation: &'static str,
     [request, response]: [&'static str; 2],

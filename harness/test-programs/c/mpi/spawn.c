@@ -1,4 +1,4 @@
-/* Starts two copies of itself with MPI_Comm_spawn and talks to them. In PMI, this takes the spawn command
+/* Starts two copies of itself with MPI_Comm_spawn and talks to them. In PMI, this requires the spawn command
  * with an argument, a second process group with its own keyval space, PMI_SPAWNED=1 for the
  * children, and the preput key that lets them find their parent.
  *

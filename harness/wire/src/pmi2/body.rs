@@ -35,7 +35,7 @@ pub enum BodyError {
     },
 }
 
-/// A body that is a series of tuples. Values are as on the wire; see [`Body::value`].
+/// A body that is a series of tuples. Only [`Body::value`] unescapes values.
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
     bytes: &'a [u8],
@@ -58,13 +58,13 @@ impl<'a> Body<'a> {
         Ok(Self { bytes, semicolons })
     }
 
-    /// Returns the tuples in order, with values as on the wire.
+    /// Returns the tuples in order, without unescaping their values.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         // `parse` has read the same tuples without an error.
         BodyTuples { bytes: self.bytes, at: 0, semicolons: self.semicolons }.map_while(Result::ok)
     }
 
-    /// Returns the value of the first tuple with this key, as on the wire.
+    /// Returns the value of the first tuple with this key, without unescaping it.
     pub fn raw(&self, key: impl AsRef<[u8]>) -> Option<&'a [u8]> {
         self.tuples().find(|tuple| tuple.key == key.as_ref()).map(|tuple| tuple.value)
     }

@@ -56,7 +56,8 @@ fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
     names.retain(|name| {
-        // A scenario from a file with rows is named `FILE[ROW]`, and one that is played for each row of a table `FILE[ROW-OF-TABLE.ROW]`.
+        // A scenario from a file with rows is named `FILE[ROW]`. A scenario that is played for each row of a table is named
+        // `FILE[ROW-OF-TABLE.ROW]`.
         let sample = name.rsplit_once('.').or_else(|| name.split_once('['));
         samples.insert(sample.map_or_else(|| name.clone(), |(sample, _)| sample.to_owned()))
     });
@@ -75,8 +76,7 @@ fn passes(found: &Found, at_least: usize) {
     assert!(played >= at_least, "only {played} scenarios apply");
 }
 
-/// A program that prints the data that it receives passes, regardless of the mapping and the universe size in that
-/// data.
+/// A program that prints the received data passes, regardless of the mapping and the universe size in that data.
 #[test]
 fn program_that_prints_received_data_passes() {
     let filters =

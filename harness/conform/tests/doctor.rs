@@ -144,7 +144,7 @@ fn server_option_accepts_suggested_profile() {
     assert!(ran.out.contains("2 passed") && ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
-/// A manager that starts more slowly than a step allows gets the time that its profile specifies.
+/// A manager that needs more time to start than a step allows gets the time that its profile specifies.
 #[test]
 fn profile_sets_the_start_timeout() {
     let folder = TempDir::new().unwrap();

@@ -46,8 +46,8 @@ const UNKNOWN_COUNT: u32 = 1_000;
 
 const PREDEFINED_NAMES: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT, JOB_ID];
 
-/// Returns the names, in addition to [`PREDEFINED_NAMES`], that are bound before the first step: `$kvs`, the name of the keyval space, if a
-/// client is under test.
+/// Returns the names that are bound before the first step in addition to [`PREDEFINED_NAMES`]. If a client is under test, this is `$kvs`,
+/// the name of the keyval space. Otherwise, there are no such names.
 fn predefined_names(scenario: &Scenario) -> Vec<String> {
     if scenario.tests == ImplementationKind::Client { vec!["kvs".to_owned()] } else { Vec::new() }
 }

@@ -149,7 +149,7 @@ impl Template {
         self
     }
 
-    /// Appends bytes. Quotes those that a file cannot contain literally and those for which `also` returns true.
+    /// Appends bytes. A byte is quoted if a file cannot contain it literally, or if `also` returns true for it.
     pub(super) fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
         for (at, &byte) in bytes.iter().enumerate() {
             // The parser ignores spaces at both ends of a line.

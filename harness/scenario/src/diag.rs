@@ -59,7 +59,7 @@ impl Diagnostic {
         renderer.render(&[group])
     }
 
-    /// Returns the span, clamped to the text and to character boundaries, because the renderer slices the text there.
+    /// Returns the span, clamped to the text and to character boundaries. The renderer slices the text at both ends of this span.
     fn clamped(&self) -> (usize, usize) {
         let text = &self.source.text;
         let floor = |mut at: usize| {
@@ -150,7 +150,7 @@ impl Diagnostic {
     }
 }
 
-/// Returns the known word that is closest to `word`, if it is similar enough.
+/// Returns the known word that is closest to `word`, or `None` if no known word is similar enough.
 pub(super) fn closest_word<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
     // Long input is not a typo, and computing the distance takes quadratic time.
     if word.is_empty() || word.len() > 80 {

@@ -124,7 +124,7 @@ impl Scope {
         Bindings(before)
     }
 
-    /// Returns the value of a name if the current step has bound it.
+    /// Returns the value of a name that the current step has bound, or `None` for any other name.
     pub fn bound_by_step(&self, name: &str) -> Option<&[u8]> {
         match self.names.get(name).filter(|_| self.bound_by_step.contains(name))? {
             BoundValue::Text(text) => Some(text),
@@ -347,7 +347,7 @@ impl Scope {
     }
 }
 
-/// Commands whose messages are lines in every dialect: those of the init exchange.
+/// The commands of the init exchange, whose messages are lines in every dialect.
 const LINE_COMMANDS: &[&str] = &["init", "response_to_init", "init_oob"];
 
 /// Adds the header of a frame to its first write.

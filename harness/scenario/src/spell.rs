@@ -154,7 +154,7 @@ fn operation(line: &Template) -> Option<&'static str> {
     protocol::all_exchanges().map(|exchange| exchange.operation).find(|operation| *operation == word)
 }
 
-/// Returns the first word of a line, if the line begins with an unquoted word.
+/// Returns the first word of a line, or `None` if the line does not begin with an unquoted word.
 fn first_word(line: &Template) -> Option<&str> {
     match line.pieces.first()? {
         Piece::Literal { bytes, quoted: false } => {

@@ -3,7 +3,7 @@
 //!
 //! The first argument selects the mode:
 //!
-//! * `exchange` (also without arguments): put a key, barrier, get the key of every rank
+//! * `exchange` (also without arguments): put a key, enter the barrier, and get the key of every rank
 //! * `neighbours K`: like `exchange`, but get only the keys of the next K ranks
 //! * `exit RANK STATUS`, `die RANK`, `abort RANK STATUS`, `junk RANK`: after init, that rank misbehaves, and all others wait in the barrier
 //! * `quit RANK STATUS`: after finalize, that rank closes its connection and exits with a status

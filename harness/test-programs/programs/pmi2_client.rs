@@ -1,9 +1,9 @@
-//! A small program that runs as a rank and speaks PMI-2, for the tests of `record`. It was written only from messages that were observed on
-//! the wire.
+//! A small program that runs as a rank and speaks PMI-2, for the tests of `record`. It is based only on messages that were observed on the
+//! wire.
 //!
 //! The first argument selects the mode:
 //!
-//! * `exchange` (also without arguments): put a key, fence, get the key of the next rank, wait for an attribute of the node
+//! * `exchange` (also without arguments): put a key, enter the fence, get the key of the next rank, and wait for an attribute of the node
 //! * `strict`: like `exchange`, but exit with status 3 if the response to fullinit has no `pmi-version`, as a real library does
 //! * `leave RANK STATUS`: after fullinit, that rank exits with a status, and all others wait in a fence
 //! * `abort RANK`: that rank aborts, and all others wait in a fence

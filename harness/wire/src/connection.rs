@@ -88,7 +88,7 @@ impl Connection {
         Self { framers, negotiation: Negotiation::Open, framing_lost: [false; 2] }
     }
 
-    /// Returns the negotiated framing, if the server has answered an init.
+    /// Returns the negotiated framing, or `None` if the server has not answered an init.
     pub fn negotiated(&self) -> Option<Framing> {
         match self.negotiation {
             Negotiation::Settled(framing) => Some(framing),
@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether messages in this direction cannot be read, because their framing is lost or has not been negotiated yet.
+    /// Returns whether the framing of messages in this direction is lost or has not been negotiated yet. Such messages cannot be read.
     fn is_unreadable(&self, direction: Direction) -> bool {
         let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
         self.framing_lost[direction as usize] || waits

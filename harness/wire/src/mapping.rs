@@ -54,8 +54,8 @@ pub enum MappingForm {
     Rfc(ProcessMapping),
     /// The empty value: the mapping is unknown.
     Unknown,
-    /// A mapping in MPICH's form: with white space between its elements, a bare node id for a node with a single process (`(vector,0)`), or
-    /// repetition (`(vector,[(0,2,1)]x2)`).
+    /// A mapping in MPICH's form, which also allows white space between elements, a bare node id for a node with a single process
+    /// (`(vector,0)`), and repetition (`(vector,[(0,2,1)]x2)`).
     Mpich(ProcessMapping),
     /// The value is not a mapping. The error describes the first deviation from the RFC's form.
     NotAMapping(MappingError),
@@ -281,7 +281,7 @@ impl MappingReader<'_> {
         }
     }
 
-    /// Parses an item: a block or, in MPICH's form, also a bare node id for a node with a single process, or `[list]xCOUNT`.
+    /// Parses an item: a block or, in MPICH's form, a bare node id for a node with a single process or `[list]xCOUNT`.
     fn item(&mut self, blocks: &mut Vec<MappingBlock>, depth: u32) -> Result<(), MappingError> {
         self.skip();
         let start = self.at;

@@ -19,7 +19,7 @@ pub fn initack(id: &str) -> String {
     format!("cmd=initack pmiid={id}")
 }
 
-/// Returns the id of the process if the line is an initack.
+/// Returns the id of the process in an initack, or `None` for any other line.
 pub fn initack_id(line: &[u8]) -> Option<u64> {
     let message = Message::parse(line, ValueReading::ToEndOfLine).ok()?;
     (message.get("cmd") == Some(b"initack")).then(|| message.get("pmiid")).flatten().and_then(parse_uint)

@@ -766,7 +766,7 @@ pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field>
     common_results(framing).iter().chain(own).chain(parts(framing).iter().flat_map(|(_, fields)| *fields))
 }
 
-/// Returns the fields, except for those that were added by versions later than RFC 13's.
+/// Returns the fields, except those that a version later than RFC 13's added.
 pub fn without_extensions(fields: &'static [Field]) -> impl Iterator<Item = &'static Field> + Clone {
     fields.iter().filter(|field| field.since.is_none())
 }

@@ -78,8 +78,8 @@ impl SpawnRequest {
         self.programs.iter().fold(0, |n, program| n.saturating_add(program.nprocs))
     }
 
-    /// Reads the body of a frame. The keys of a program follow its `subcmd`. Returns `None` for a request without programs, which the draft
-    /// allows because it has a separate message for each program.
+    /// Reads the body of a frame. The keys of a program follow its `subcmd`. Returns `None` for a request without programs. The draft has
+    /// such requests, because it defines a separate message for each program.
     pub(crate) fn of_body(body: &Body<'_>) -> Result<Option<Self>, DecodeError> {
         let mut sections = vec![SpawnSection::default()];
         for tuple in body.tuples() {
@@ -529,7 +529,7 @@ impl SpawnCollector {
         Self { assembler: SpawnAssembler::new(limits), programs: Vec::new(), bytes: 0 }
     }
 
-    /// Returns whether a request has begun but not ended, so that the next line belongs to it.
+    /// Returns whether a request has begun but not ended. If so, the next line belongs to this request.
     pub fn in_request(&self) -> bool {
         self.assembler.in_block() || !self.programs.is_empty()
     }

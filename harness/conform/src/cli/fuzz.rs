@@ -102,7 +102,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     campaign(args, &client, interrupted, || Ok(Box::new(ProgramGenerator { traces, mutate })))
 }
 
-/// Returns the APIs that the campaign covers: those that the library has and that `--dialect` selects.
+/// Returns the APIs of the library that `--dialect` selects. The campaign covers these APIs.
 fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<Dialect>> {
     let all = apis_or_first(&library.path);
     let wanted: Vec<Dialect> =

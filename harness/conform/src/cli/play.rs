@@ -316,8 +316,8 @@ pub(super) fn listen(
     ListenOptions::parse(address, environment.slots.launches(), agent.to_owned(), tell).context("--listen")
 }
 
-/// Records the user's claim about these operations, so that they are not probed. `offered` is true if the server supports the operations,
-/// and false if it lacks them.
+/// Records the user's claim that the server supports these operations (if `offered` is true) or lacks them. The runner does not probe these
+/// operations.
 pub(super) fn claim(server: &mut Implementation, operations: &[String], offered: bool) -> anyhow::Result<()> {
     for word in operations {
         server.claimed_capabilities.insert(parse_capability(word)?, offered);

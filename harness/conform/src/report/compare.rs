@@ -159,8 +159,8 @@ impl<'a> ScenarioFindings<'a> {
     }
 }
 
-/// Returns whether the sign test excludes chance as the explanation of a difference between two runs. `before` is the number of scenarios
-/// that break a requirement only in the first run, and `after` is the number of those that break it only in the second run.
+/// Returns whether the sign test excludes chance as the explanation of a difference between two runs. `before` and `after` are the numbers
+/// of scenarios that break a requirement only in the first run and only in the second run.
 fn is_one_sided(before: u32, after: u32) -> bool {
     let all = before + after;
     let mut term = 0.5_f64.powf(f64::from(all));
@@ -203,8 +203,8 @@ impl Comparison {
             Some((scenario, old, new, ScenarioFindings::of(old), ScenarioFindings::of(new)))
         });
         let judged: Vec<_> = judged.collect();
-        // For each requirement, the number of scenarios that break it only in the first run, and of those that break it only in the second.
-        // Only differences that may be due to chance are counted.
+        // For each requirement, the numbers of scenarios that break it only in the first run and only in the second run. Only differences
+        // that may be due to chance are counted.
         let mut one_sided: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for (_, old, new, was, is) in &judged {
             if !(old.verdict.is_judged() && new.verdict.is_judged()) {

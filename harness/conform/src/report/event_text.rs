@@ -61,8 +61,8 @@ impl EventDescription<'_> {
 /// Maximum number of frames shown from the backtrace of a process that died.
 const MAX_FRAMES: usize = 6;
 
-/// Describes an event. Returns `None` for output, which is shown separately from the transcript, because its arrival time says little about
-/// when it was written.
+/// Describes an event. Returns `None` for output. Output is shown separately from the transcript, because its arrival time says little
+/// about when it was written.
 pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescription<'a>> {
     let without_bytes = |proc: Option<&Proc>, direction, what: String| {
         Some(EventDescription { proc: proc.copied(), direction, what, bytes: None })

@@ -134,7 +134,7 @@ fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<IntermittentF
     keys.into_iter().map(of).collect()
 }
 
-/// Returns whether the scenario ended early, so that it may have missed findings.
+/// Returns whether the scenario ended early. Such a scenario may have missed findings.
 fn ends_early(result: &ScenarioResult) -> bool {
     result.unreached > 0 || matches!(result.verdict, Verdict::Crashed | Verdict::Hung)
 }

@@ -68,7 +68,7 @@ struct CauseRow<'a> {
     label: &'static str,
     result: &'a ScenarioResult,
     judged: Option<&'a JudgedFinding>,
-    /// The other requirements that are reported by scenarios with this cause, formatted as a suffix.
+    /// The other requirements that findings with this cause cite, formatted as a suffix.
     special: String,
     /// Number of scenarios with this cause.
     scenarios: usize,

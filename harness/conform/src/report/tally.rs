@@ -91,7 +91,7 @@ pub(super) fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the suffix that names the strictness in reports, if more than MUSTs and SHALLs are red.
+/// Returns the suffix that names the strictness in reports, or an empty string if only MUSTs and SHALLs are red.
 pub(super) fn by_strictness(strict: Strictness) -> &'static str {
     match strict {
         Strictness::Must => "",
@@ -190,7 +190,7 @@ pub(super) struct RequirementTally<'a> {
     /// The location of a crash, or else the signal. All crashes share a requirement but may have different causes.
     pub(super) crash: Option<String>,
     pub(super) first: (&'a ScenarioResult, &'a JudgedFinding),
-    /// Other requirements that scenarios with this cause report, each with the number of these scenarios.
+    /// Other requirements that findings with this cause cite, each with the number of scenarios.
     pub(super) special: BTreeMap<&'a str, usize>,
     pub(super) scenarios: Vec<&'a str>,
     /// Observations that several scenarios share, each with its scenarios. Usually, each of these observations has a separate cause.
@@ -209,7 +209,7 @@ impl RequirementTally<'_> {
     }
 
     /// Returns a one-line name for the cause. It consists of the requirement, a note if valid input reaches the cause, the observed
-    /// behaviour if the cause is a crash, and the other requirements that scenarios report.
+    /// behaviour if the cause is a crash, and the other requirements that findings cite.
     pub(super) fn name(&self) -> String {
         let what = self.crash.as_ref().map(|_| format!(": {}", text::clean(&self.first.1.finding.seen)));
         let input = match (self.valid_input_count, self.scenarios.len()) {
@@ -222,7 +222,7 @@ impl RequirementTally<'_> {
     }
 }
 
-/// Returns the other requirements that are reported by scenarios with this cause, with the number of scenarios for each.
+/// Returns the other requirements that findings with this cause cite, with the number of scenarios for each.
 pub(super) fn special_requirements<'a>(cause: &CommonCause<'a>) -> BTreeMap<&'a str, usize> {
     let mut special = BTreeMap::new();
     for (_, judged) in cause.findings.iter().filter(|(_, j)| j.finding.requirement != cause.requirement) {

@@ -11,7 +11,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
 
-    /* Counted from one, so that rank 0 contributes as well. */
+    /* The values begin at one, so that rank 0 contributes as well. */
     int mine = rank + 1, sum = 0;
     MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     int expected = size * (size + 1) / 2;

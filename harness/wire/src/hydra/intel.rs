@@ -115,7 +115,7 @@ fn spawn(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Parses the lengths of alternating keys and values, followed by the strings.
+/// Parses alternating keys and values: first their lengths, and then the strings.
 fn pairs(body: &[u8], count: i32) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let size = usize::try_from(count).ok()?.checked_mul(8)?;
     let lengths = ints(body.get(..size)?);

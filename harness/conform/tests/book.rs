@@ -180,11 +180,12 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
 }
 
 /// Number of attempts for a page that needs real implementations. Hydra's mpiexec may be killed by SIGPIPE, because it writes to a proxy
-/// that has exited. This happens in about one in a hundred launches, or in one in thirty on a busy machine. The verdicts then differ.
+/// that has exited. This happens in about one in a hundred launches, or in one in thirty on a busy machine. In such a launch, the
+/// verdicts differ.
 const TRIES: usize = 3;
 
-/// Runs all sessions that do not need real implementations. If `with_peers` is true, instead runs all sessions of the pages that contain a
-/// session with real implementations. Returns the number of sessions.
+/// Runs all sessions that do not need real implementations or, if `with_peers` is true, all sessions of the pages that contain a session
+/// with real implementations. Returns the number of sessions.
 fn sessions(path: &str, with_peers: bool) -> usize {
     let mut wrong = Vec::new();
     let mut played = 0;

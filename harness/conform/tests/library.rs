@@ -150,7 +150,7 @@ fn invalid_response_does_not_count_as_valid_input(#[case] dialect: Dialect, #[ca
     let suite = pmi_runner::suite::embedded().unwrap();
     let invalid = |name: &str| {
         let row = name.split_once('[').and_then(|(_, row)| row.trim_end_matches(']').rsplit('.').next());
-        // In these rows, any text is valid: a message, and in PMI-1 a value, extends to the end of the line, and the length of a port is
+        // In these rows, any text is valid. A message (and in PMI-1, a value) extends to the end of the line, and the length of a port is
         // not limited.
         let any_text = ["/reasons[", "/odd[get.", "/texts[lookup."].iter().any(|part| name.contains(part));
         let of_replies = name.contains("/replies/") && !any_text;

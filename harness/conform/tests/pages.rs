@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::conform;
 use tempfile::TempDir;
 
-/// A scenario that expects a value that no server returns, and therefore has a finding. The key is a script.
+/// A scenario that has a finding, because it expects a value that no server returns. The key is a script.
 const WRONG: &str = "\
 # A key that is a script, <script>document.title = \"broken\"</script>, is shown as it is.
 requires rfc13.get.value

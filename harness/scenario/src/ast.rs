@@ -159,7 +159,7 @@ pub struct Each {
 }
 
 impl Each {
-    /// The name of the built-in table of the dialect's requests that have a response and a function in the C API.
+    /// The name of the built-in table. Its rows are the dialect's requests that have a response and a function in the C API.
     pub const REQUEST: &'static str = "request";
 }
 

@@ -1,4 +1,4 @@
-/* A minimal process manager of PMI-1.1 in C, whose rare bugs depend on single bytes: small-manager [--bug NAME] -n N PROGRAM ARGS...;
+/* A minimal process manager for PMI-1.1 in C, whose rare bugs depend on single bytes: small-manager [--bug NAME] -n N PROGRAM ARGS...;
  * --list prints the bugs. Without a bug, the manager conforms. Responses do not show how close a session came to a bug, but the
  * executed edges of the program do. */
 

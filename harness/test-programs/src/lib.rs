@@ -63,10 +63,10 @@ pub const FAULTY_PMI2_LIBRARY: &str = built!("libfaulty2.so");
 /// [`FAULTY_PMI2_LIBRARY`] without some functions of the PMI-2 API.
 pub const PMI2_LIBRARY_WITH_FEWER_FUNCTIONS: &str = built!("libfewer2.so");
 
-/// A small parallel program in C that uses the `libpmi2.so.0` that it finds in LD_LIBRARY_PATH.
+/// A small parallel program in C that loads `libpmi2.so.0` from a folder in LD_LIBRARY_PATH.
 pub const PMI2_LIBRARY_PROGRAM: &str = built!("pmi2-library-program");
 
-/// A small parallel program in C that uses the `libpmi.so.0` that it finds in LD_LIBRARY_PATH.
+/// A small parallel program in C that loads `libpmi.so.0` from a folder in LD_LIBRARY_PATH.
 pub const LIBRARY_PROGRAM: &str = built!("library-program");
 
 /// A process manager in C with rare bugs that depend on single bytes: `small-manager [--bug NAME] -n RANKS PROGRAM`.

@@ -449,8 +449,8 @@ operations! {
     .block(),
 }
 
-/// Line requests that are not part of RFC 13, but that some clients send. No open-source manager answers the requests without a response
-/// in this table.
+/// Line requests that are not part of RFC 13, but that some clients send. No open-source manager answers the requests that have no
+/// response in this table.
 const EXTRA_LINES: &[Exchange] = &[
     exchange("kvs-create", ["create_kvs", "newkvs"], &[], &[], &[KVSNAME], "MPICH's gforker"),
     exchange("kvs-destroy", ["destroy_kvs", "kvs_destroyed"], &[], &[KVSNAME], &[], "MPICH's gforker"),

@@ -366,10 +366,10 @@ pub(super) struct Play {
     /// Number of processes of a program
     #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = IUT, hide_short_help = true)]
     pub(super) ranks: u32,
-    /// Skip scenarios that need more processes
+    /// Skip scenarios that need more than N processes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = IUT, hide_short_help = true)]
     pub(super) max_ranks: Option<u32>,
-    /// Skip scenarios that need more nodes
+    /// Skip scenarios that need more than N nodes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = IUT, hide_short_help = true)]
     pub(super) max_nodes: Option<u32>,
     /// Accept ranks on other machines: ADDRESS[:PORT[-PORT]]
@@ -403,7 +403,7 @@ pub(super) struct Play {
     /// Longest wait for each step
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", hide_env = true, help_heading = RUN, hide_short_help = true)]
     pub(super) timeout: std::time::Duration,
-    /// Longest wait for processes to start, longer on a loaded machine [default: --timeout]
+    /// Longest wait for processes to start (longer on a loaded machine) [default: --timeout]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = RUN, hide_short_help = true)]
     pub(super) start_timeout: Option<std::time::Duration>,
     /// Play each scenario N times, and count the worst result
@@ -479,7 +479,7 @@ pub(super) struct Doctor {
     /// Longest wait for a response
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", hide_env = true)]
     pub(super) timeout: std::time::Duration,
-    /// Longest wait for processes to start, longer on a loaded machine [default: --timeout]
+    /// Longest wait for processes to start (longer on a loaded machine) [default: --timeout]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) start_timeout: Option<std::time::Duration>,
     /// Print JSON
@@ -514,7 +514,7 @@ pub(super) struct Init {
     /// Longest wait for each step
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", hide_env = true)]
     pub(super) timeout: std::time::Duration,
-    /// Longest wait for processes to start, longer on a loaded machine [default: --timeout]
+    /// Longest wait for processes to start (longer on a loaded machine) [default: --timeout]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) start_timeout: Option<std::time::Duration>,
 }

@@ -223,7 +223,7 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
     Ok(if kept.is_empty() { UNJUDGED } else { 0 })
 }
 
-/// Returns the servers under test, and the operations that every server supports and that sessions may therefore request.
+/// Returns the servers under test, and the features that sessions may use because every server supports them.
 fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Target>, SessionFeatures)> {
     if args.differential.is_empty() {
         let (server, scope) = server(args, args.server.as_deref(), interrupted)?;

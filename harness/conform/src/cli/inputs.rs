@@ -294,8 +294,8 @@ impl InputCoverage {
         }
     }
 
-    /// Writes each operation with its covered columns, and below it the empty cells, each with the reason why it may be empty. Returns the
-    /// number of unexplained empty cells.
+    /// Writes each operation with its covered columns. Each empty cell follows on a separate line, with the reason why it may be empty.
+    /// Returns the number of unexplained empty cells.
     pub(super) fn table(&self, text: &mut String) -> Result<usize, std::fmt::Error> {
         let mut open = 0;
         for ((tests, dialect), played) in &self.played {

@@ -243,7 +243,7 @@ pub(super) fn differences(expected: &str, seen: &str) -> (Vec<TextPiece>, Vec<Te
     let piece = |text: &str, differs| TextPiece { text: text.to_owned(), differs };
     let (old, new) = (tokens(expected), tokens(seen));
     let diff = TextDiffConfig::default().diff_slices::<str>(&old, &new);
-    // If the two texts have little in common, almost everything would be highlighted, which would not help.
+    // If the two texts have little in common, nothing is highlighted, because highlighting almost everything would not help.
     if diff.ratio() < 0.5 {
         return (vec![piece(expected, false)], vec![piece(seen, false)]);
     }

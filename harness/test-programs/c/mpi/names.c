@@ -1,5 +1,5 @@
-/* Publishes a port under a service name, looks it up from every rank, and withdraws it: the three commands
- * of PMI's name service (publish_name, lookup_name, unpublish_name) and their failing cases. */
+/* Publishes a port under a service name, looks it up from every rank, and withdraws it. This tests the three
+ * commands of PMI's name service (publish_name, lookup_name, unpublish_name) and their failing cases. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

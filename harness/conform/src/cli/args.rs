@@ -21,7 +21,7 @@ fn optional() -> PossibleValuesParser {
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0    conforms, or deviates only as recorded (broken SHOULDs are shown)
-  1    a MUST or SHALL is broken (--strict: or a SHOULD), a crash, a hang, or a stale deviation
+  1    a broken MUST or SHALL (--strict: or SHOULD), a crash, a hang, or a stale deviation
   2    usage error, or a mistake in a scenario
   3    the harness could not judge a scenario
   4    nothing was judged
@@ -542,7 +542,7 @@ pub(super) struct Serve {
     /// Serve a process that is already running and listens on this port, like mpiexec -pmi_args
     #[arg(long, num_args = 4, value_names = ["PORT", "INTERFACE", "KEY", "PID"], conflicts_with_all = ["pmi_port", "ranks", "nodes", "command"])]
     pub(super) pmi_args: Vec<String>,
-    /// Add this fault to the process manager; `pmi-conform suite mutants --list` lists them
+    /// Add this fault to the process manager; `pmi-conform suite mutants --list` lists the names
     #[arg(long, value_name = "NAME")]
     pub(super) fault: Option<String>,
     /// Add these unusual but conforming variations

@@ -24,7 +24,7 @@ __attribute__((constructor)) static void attach(void)
     }
 }
 
-/* Called at the beginning of each block. */
+/* The compiler inserts a call of this function at the beginning of each block. */
 void __sanitizer_cov_trace_pc(void)
 {
     if (!map)

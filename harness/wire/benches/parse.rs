@@ -5,7 +5,7 @@ use divan::{Bencher, black_box};
 use pmi_wire::{Decoded, Direction, Framer, Framing, Message, Operation, ProcessMapping, ValueReading};
 
 const READINGS: [ValueReading; 2] = [ValueReading::ToEndOfLine, ValueReading::ToBlank];
-/// Value lengths: an address, a long business card, and just under Hydra's `vallen_max`.
+/// The lengths of an address, of a long business card, and of a value just under Hydra's `vallen_max`.
 const LENGTHS: [usize; 3] = [32, 256, 1000];
 
 fn main() {

@@ -6,7 +6,7 @@ pub(super) const USAGE: u8 = 2;
 pub(super) const UNJUDGED: u8 = 3;
 /// Exit status if the user interrupted the command.
 pub(super) const INTERRUPTED: u8 = 130;
-/// Exit status of `doctor` if a step fails, so that the implementation cannot be judged.
+/// Exit status of `doctor` if a step fails. The implementation cannot be judged in this case.
 pub(super) const CANNOT_JUDGE: u8 = 1;
 /// Exit status if no scenario was selected or played.
 pub(super) const NOTHING_RAN: u8 = 4;

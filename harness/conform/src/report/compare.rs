@@ -73,7 +73,7 @@ const MAX_CHANCE: f64 = 0.001;
 /// Number of attempts per run that suffices to distinguish change from chance.
 const ENOUGH_ATTEMPTS: u32 = 25;
 
-/// Returns the severity of a verdict; 0 is good, and higher numbers are worse.
+/// Returns the severity of a verdict. The best verdicts have severity 0, and higher numbers are worse.
 fn severity_rank(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Pass | Verdict::Note | Verdict::NotApplicable => 0,

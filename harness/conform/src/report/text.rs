@@ -79,7 +79,7 @@ fn part(text: &str, from: usize, limit: usize) -> String {
     }
     let part: String = text.chars().skip(from).take(limit).collect();
     let (before, after) = (if from > 0 { "..." } else { "" }, if from + limit < all { "..." } else { "" });
-    // If the text was cut before, its end states the length of the whole message.
+    // If the text was already cut, its end states the length of the whole message.
     let stated =
         text.rfind("... (").map(|at| &text[at + "... ".len()..]).filter(|end| end.ends_with(" bytes)"));
     let length = stated.map_or_else(|| format!("({all} characters)"), str::to_owned);

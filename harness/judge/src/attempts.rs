@@ -36,7 +36,7 @@ impl AttemptMerger {
         Self { strict, ..Self::default() }
     }
 
-    /// Adds a result. Returns true if the result is worse than all earlier results and therefore now represents the scenario.
+    /// Adds a result. Returns true if the result now represents the scenario, that is, if it is worse than all earlier results.
     pub fn add(&mut self, result: ScenarioResult) -> bool {
         let plays = result
             .attempts
@@ -72,7 +72,7 @@ impl AttemptMerger {
                 self.attempts_with_finding.push(Vec::new());
                 self.found.len() - 1
             });
-            // Several findings of the same kind in the same attempt count once.
+            // Findings with the same key count once per attempt.
             if counted.insert(at) {
                 self.found[at].times += 1;
                 self.attempts_with_finding[at].push(self.added);

@@ -158,7 +158,7 @@ const RUNTIME_PREFIXES: [&str; 29] = [
 ];
 
 impl StackFrame {
-    /// Returns true if the frame is not to blame, because it belongs to a system library, to a runtime function, or to no file at all.
+    /// Returns true if the frame belongs to a system library, to a runtime function, or to no file. Such a frame is usually not to blame.
     fn is_runtime(&self) -> bool {
         // An address that belongs to no file is not code, so the caller that jumped there is to blame.
         let Some(module) = &self.module else { return true };

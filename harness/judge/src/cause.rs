@@ -201,7 +201,7 @@ fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u
     Some((absence.map_or_else(|| key(finding), str::to_owned), request))
 }
 
-/// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is a general fault, which
+/// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is a general mistake, which
 /// scenarios about other operations report as violations of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, bool, (String, Vec<u8>));

@@ -35,7 +35,7 @@ impl OutcomeCounts {
     }
 }
 
-/// The form of a response. `threaded` is true if the request contained a `thrid`, which the response echoes.
+/// The form of a response. `threaded` is true if the request contained a `thrid`, which the response should repeat.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ResponseForm {
     threaded: bool,
@@ -57,7 +57,7 @@ struct CommandExchanges {
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     commands: BTreeMap<(Dialect, String), CommandExchanges>,
-    /// For each offered version, the versions in the responses; `None` stands for a refusal.
+    /// For each offered version, the versions in the responses; `None` means a refusal.
     versions: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
@@ -203,7 +203,7 @@ impl Observations {
                 (Direction::ToServer, Ok(message)) => {
                     let Some(request) = link.request(message) else { continue };
                     self.record_continuation(link, Some(request.command != "abort"));
-                    // An abort has no response.
+                    // The response to an abort, if there is one, is an empty line, so it shows nothing.
                     if request.command != "abort" {
                         link.pending.push_back(request);
                     }
@@ -479,8 +479,8 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
     };
     // Requests that were refused every time do not count, unless the client sent no other requests.
     let sent = client.requests.iter().filter(|(_, tally)| tally.successes > 0 || client.requests.len() == 1);
-    // If a client sends the job id in some requests, requests without the id are ignored if the process's environment lacks the id, because
-    // this explains the omission.
+    // If a client sends the job id in some requests, a request without the id is ignored if the id was missing from the environment of its
+    // process, because this explains the omission.
     let sends_job_id = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !sends_job_id || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);

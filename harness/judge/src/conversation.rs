@@ -156,7 +156,7 @@ impl Conversation {
         }
     }
 
-    /// Marks the group of the last spawn request as refused: none of its processes is expected.
+    /// Marks the group of the last spawn request as refused. Its processes are then not expected to start.
     pub(crate) fn refuse_spawn(&mut self) {
         self.refused.insert(self.groups);
     }
@@ -222,7 +222,7 @@ impl Conversation {
         }
     }
 
-    /// Reads the messages that are complete on the connection of a process.
+    /// Reads the messages that an event has completed on the connection of a process.
     fn read_messages(&mut self, seq: u64, p: Proc, messages: &[CompletedMessage<'_>]) {
         for (direction, message) in messages {
             match (direction, message) {
@@ -255,7 +255,7 @@ impl Conversation {
         }
     }
 
-    /// Reads a line of a spawn request, and counts the requested groups and processes. Each line is read on its own, because a scenario may
+    /// Reads a line of a spawn request, and counts the requested groups and processes. Each line is read separately, because a scenario may
     /// send malformed requests on purpose.
     fn spawn_line(&mut self, line: &[u8]) {
         let Some((key, number)) = std::str::from_utf8(line).ok().and_then(|l| l.split_once('=')) else {

@@ -212,7 +212,8 @@ impl Deviations {
         self.implementation.as_deref()
     }
 
-    /// Returns true if reports on a scenario may show only symptoms, because the input must be disclosed to the affected projects first.
+    /// Returns true if a sensitive deviation applies to the scenario. Reports then show only symptoms, because the input must first be
+    /// disclosed to the affected projects.
     pub fn are_sensitive_in(&self, scenario: &str) -> bool {
         self.entries.iter().any(|expected| expected.entry.sensitive && expected.scenario.matches(scenario))
     }
@@ -222,8 +223,8 @@ impl Deviations {
         entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)
     }
 
-    /// Returns the indices of the entries that name this scenario without a pattern, apply to every run, and have a requirement that no
-    /// finding of this result breaks.
+    /// Returns the indices of the entries that name this scenario without a pattern and apply to every run, but whose requirement is not
+    /// broken in this result.
     pub fn unconfirmed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
         if !shows_absence(result) {
             return BTreeSet::new();
@@ -534,7 +535,7 @@ mod tests {
         assert_eq!(!deviations.stale().is_empty(), is_stale);
     }
 
-    /// A process dies in each attempt, at one of two addresses, and answers incorrectly in one attempt.
+    /// In each of three attempts, a process dies at one of two addresses. In one of the attempts, it also answers incorrectly.
     #[test]
     fn draft_marks_intermittent_findings_as_sometimes() {
         let wrong = |seen: &str| {

@@ -159,7 +159,7 @@ pub enum EventKind {
         args: Vec<Bytes>,
     },
     /// A process that was started without a process manager has requested one (singleton init). Contains the first messages on the
-    /// connection that the process manager makes to the process.
+    /// connection that the process manager opens to the process.
     Singinit {
         /// The process that has requested a process manager.
         proc: Proc,
@@ -536,7 +536,8 @@ pub enum PlainRun {
     /// All processes of the program ended with status 0.
     #[serde(rename = "ended_well")]
     Succeeded,
-    /// All processes of the program ended with status 0, but with these flaws. Only scenarios with an ordinary server report them.
+    /// All processes of the program ended with status 0, but with these flaws. They are reported only in scenarios in which the server does
+    /// nothing unusual.
     Flawed(Vec<Flaw>),
     /// A process did not end with status 0.
     #[serde(rename = "ended_badly")]
@@ -605,7 +606,7 @@ pub enum HangProof {
     Idle,
     /// No process has shown any activity for this number of seconds.
     Quiet(u64),
-    /// The processes have only written output for this number of seconds.
+    /// For this number of seconds, the processes have done nothing but write output.
     Prints(u64),
     /// The processes keep running far beyond the time limit.
     Endless,
@@ -693,7 +694,7 @@ mod tests {
     }
 
     /// Lines that differ only in a mapping or universe size that the program received do not count as a difference. All other differences
-    /// do.
+    /// count.
     #[rstest::rstest]
     #[case::prints_received_values("mapping (vector,[0]x2)\nuniverse -1\nsum 3\n", false)]
     #[case::cut("mapping (vector,[0]x\nuniverse -1\nsum 3\n", true)]

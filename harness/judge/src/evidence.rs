@@ -50,7 +50,7 @@ fn is_from_implementation(under_test: PartyKind, event: &Event) -> bool {
     }
 }
 
-/// Returns the process that this event reports as killed by a signal that no other process sent.
+/// Returns the process that has crashed, if this event reports its death by a signal that no other process sent.
 fn crashed_process(event: &Event) -> Option<Proc> {
     match &event.kind {
         EventKind::Exited { proc, exit: Exit::Signal(signal) }
@@ -133,14 +133,14 @@ pub(crate) fn first_loss(events: &[Event], under_test: PartyKind) -> Option<u64>
     loss.map(|event| event.seq)
 }
 
-/// Returns the number of the event that reports a crash.
+/// Returns the number of the first event that reports a crash.
 pub(crate) fn crash_event(events: &[Event]) -> Option<u64> {
     let is_crash =
         |event: &&Event| matches!(event.kind, EventKind::Crashed { .. }) || crashed_process(event).is_some();
     events.iter().find(is_crash).map(|event| event.seq)
 }
 
-/// Returns whether the event shows that a client has left, which allows the server to end the job.
+/// Returns whether the event shows that a client has left. The server may then end the job.
 fn client_left(event: &Event) -> bool {
     matches!(
         event.kind,
@@ -148,8 +148,8 @@ fn client_left(event: &Event) -> bool {
     )
 }
 
-/// Returns true if the server closed a connection at event `loss` before any client left, so the server cannot have reacted to a client
-/// that left.
+/// Returns true if the server closed a connection at event `loss`, and no client had left before this event. The close then cannot be a
+/// reaction to a client that left.
 pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
     let closes = find_event(events, loss).is_some_and(|event| {
         matches!(event.kind, EventKind::ClosedByServer { .. } | EventKind::Ended { ours: false, .. })

@@ -1,5 +1,4 @@
-//! The expectations of a scenario as data. All names are replaced with their values, so a stored log can be judged again without the
-//! scenario.
+//! The expectations of a scenario. All names are replaced with their values, so a stored log can be judged again without the scenario.
 
 use std::fmt;
 
@@ -60,8 +59,8 @@ pub enum ExpectationKind {
     JobExits(ExitPattern),
     /// The job writes something to stderr or stdout.
     Logs,
-    /// A process of a program makes a request that matches this line of the scenario, and receives an unusual response.
-    /// `None` stands for the start of the process.
+    /// A process of a program makes a request that matches this line of the scenario, and receives an unusual response. `None` means the
+    /// start of the process.
     Request(Option<String>),
     /// A program's process exits on its own, with a status that matches.
     Exits(ExitPattern),
@@ -242,7 +241,7 @@ pub enum Matcher {
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Type")]
 pub enum ResolvedType {
-    /// A number between two bounds, written with digits only. `None` stands for a missing bound.
+    /// A number between two bounds, written with digits only. `None` means that there is no bound.
     Uint(Option<i64>, Option<i64>),
     /// An integer.
     Int,

@@ -37,7 +37,7 @@ pub struct Finding {
     pub proc: Option<Proc>,
     /// Number of the event that shows the violation.
     pub seq: u64,
-    /// Line of the step that the scenario was playing; 0 if it was playing none.
+    /// Line of the step that was being played; 0 if no step was being played.
     pub line: usize,
     /// The highest severity that the scenario allows for this outcome, if it sets a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,8 +31,8 @@ use crate::{Finding, Monitor, PartyKind, Severity};
 /// Maximum number of monitor findings that cite the same requirement. Further findings are dropped, because they would add no information.
 const MAX_FINDINGS_PER_REQUIREMENT: usize = 1000;
 
-/// Maximum number of monitor findings about a process, against the party under test, before a scenario ends early. The limit is for each
-/// process: in a scenario with hundreds of processes, a note about each of them must not hide later findings.
+/// Maximum number of monitor findings about a process, against the party under test, before a scenario ends early. The limit applies to
+/// each process separately: in a scenario with hundreds of processes, one note about each of them must not end the scenario.
 const MAX_FINDINGS_PER_PROCESS: usize = 200;
 
 /// The requirement that is broken by a job that keeps running after all of its processes have ended.
@@ -268,7 +268,7 @@ impl Judge {
         std::mem::take(&mut self.captures)
     }
 
-    /// Returns whether the scenario should end early, because it was abandoned or because there are far too many findings or processes.
+    /// Returns true if the scenario should end early: it was abandoned, or there are far too many findings or processes.
     pub fn should_end_early(&self) -> bool {
         let abandoned = self.unjudged.is_some() || self.scenario_error.is_some();
         let has_too_many = !self.has_no_scenario && self.has_too_many_findings;
@@ -330,8 +330,7 @@ impl Judge {
         self.conversation.find(p)?.env.get("PMI_JOBID").map(|id| id.as_bytes())
     }
 
-    /// Returns whether the remaining steps of a process are skipped, because its spawn was refused or because its connection ended as a
-    /// step allowed.
+    /// Returns true if the remaining steps of a process must be skipped, for example after its spawn was refused.
     pub fn is_over(&self, p: Proc) -> bool {
         self.is_refused(p.group)
             || self.library.is_over(p)
@@ -348,7 +347,7 @@ impl Judge {
         self.conversation.find(p).is_some_and(|link| link.is_closed())
     }
 
-    /// Returns whether a step has a message to read on a connection, or can never get a message because the connection is closed.
+    /// Returns true if a step that waits for a message on a connection can continue: a message has arrived, or the connection is closed.
     pub fn has_input(&self, p: Proc) -> bool {
         self.is_closed(p) || self.conversation.find(p).is_some_and(|link| !link.lines.is_empty())
     }
@@ -1098,7 +1097,7 @@ mod tests {
         assert_eq!(text, "cmd=get_result rc=fail; or cmd=get_result rc=failed");
     }
 
-    /// Returns an expected response with these fields. `rc=fail` stands for any failure, and `<any>` for any value.
+    /// Returns an expected response with these fields. `rc=fail` matches any failure, and `<any>` matches any value.
     fn answer(shown: &str) -> ExpectationKind {
         let fields = shown.split(' ').map(|word| {
             let (key, value) = word.split_once('=').expect("a tuple");

@@ -44,7 +44,7 @@ const LOCK_STEP_RULE: &str = ids::RFC13_WIRE_LOCK_STEP;
 /// The requirements that a process breaks if it sends the malformed name that it received.
 const MALFORMED_NAME_RULES: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_TUPLES];
 
-/// A key of a process group's keyval space.
+/// The number of a process group, and a key in the keyval space of that group.
 type GroupKey = (u32, Vec<u8>);
 
 #[derive(Debug)]
@@ -493,7 +493,8 @@ impl ProgramState {
         self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
     }
 
-    /// Returns true if the program has shown no sign of speaking PMI. The result of a plain run counts as a sign.
+    /// Returns true if the program has shown no sign of speaking PMI: no process has written to its connection, and this run is not
+    /// compared with a plain run.
     pub(crate) fn is_silent(&self) -> bool {
         !self.has_written && self.plain.is_none()
     }
@@ -525,7 +526,8 @@ impl ProgramState {
         }
     }
 
-    /// Returns whether the plain run has the same finding. Only scenarios with an ordinary server report such a finding.
+    /// Returns whether the plain run has the same finding. Such a finding is reported only in scenarios in which the server does nothing
+    /// unusual.
     pub(crate) fn is_flaw(&self, finding: &Finding) -> bool {
         let Some(PlainRun::Flawed(flaws)) = &self.plain else { return false };
         flaws.iter().any(|flaw| flaw.requirement == finding.requirement && flaw.expected == finding.expected)
@@ -672,7 +674,7 @@ impl ProgramState {
                 };
                 is_met &= broken.is_none();
                 match (broken, process.end()) {
-                    // Only the crash is reported.
+                    // The process has crashed, which is reported as a separate finding.
                     _ if process.abort_signal().is_some() => {}
                     // The process fails because it did not wait for the value that it needs.
                     (Some((_, end)), ProcessExitKind::Exited(Exit::Code(1..))) if !missed.is_empty() => {
@@ -778,7 +780,7 @@ fn is_wrong_answer(message: &Decoded<'_>, operation: Operation) -> bool {
         && (message.is_well_formed() || !is_readable_leniently(message))
 }
 
-/// Returns the fields of a response, well-formed or not. In PMI-1, the last value extends to the end of the line.
+/// Returns the fields of a response, well-formed or not. In PMI-1, the field `value` extends to the end of the line.
 fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let is_line = framing == Framing::Lines;
     let separator = if is_line { b' ' } else { b';' };

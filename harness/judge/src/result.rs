@@ -150,7 +150,7 @@ pub fn scenario_result(
         _ if is_crash => Verdict::Crashed,
         // Findings made before the scenario called the missing function, or detected the wrong placement, still count.
         Some(UnjudgedReason::NoSuchFunction(_) | UnjudgedReason::Misplaced(_)) if worst.is_some() => found,
-        // A requirement that is broken before the scenario ends early may be the reason for the early end.
+        // The violation may be the reason why the scenario ended early.
         Some(_) if worst == Some(Severity::Fail) => found,
         Some(why) => why.verdict(),
         None => found,

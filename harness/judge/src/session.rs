@@ -56,7 +56,7 @@ fn binds_all(id: &str) -> bool {
 #[derive(Default)]
 struct SessionProcess {
     closed: bool,
-    /// The way in which the process ended; `None` if the tap, the wrapper that records the process, was also killed.
+    /// The exit of the process; `None` while it is running, or if its tap, the wrapper that records the process, was killed as well.
     exit: Option<Exit>,
     /// True if another process had failed before this process's connection ended. This process may then have been killed.
     ended_after_failure: bool,
@@ -431,7 +431,8 @@ impl SessionJudge {
         all
     }
 
-    /// Explains the failure of the job: states the finding after which a process stopped, and the requests without a response.
+    /// Explains why the job failed, if it failed. The text names the finding after which a process stopped, and the requests without a
+    /// response.
     fn failure_reason(&self, findings: &[JudgedFinding]) -> Option<String> {
         let exit = self.exit.filter(|exit| *exit != Exit::Code(0))?;
         let counts = |judged: &&JudgedFinding| {

@@ -27,7 +27,7 @@ pub(crate) fn framed(body: &str) -> String {
 }
 
 /// Returns the event that a line describes. The line begins with `RANK` or `GROUP:RANK`. `0 > text` is a line from rank 0, and `0 < text`
-/// is a line to rank 0. `>>` and `<<` stand for a frame, and `>|` and `<|` for bytes without a newline. `closed` means that the server
+/// is a line to rank 0. `>>` and `<<` denote a frame, and `>|` and `<|` denote bytes without a newline. `closed` means that the server
 /// closes the connection, and `leaves` means that the client closes it. `silence` is a missing response. `exits STATUS` and `dies SIGNAL`
 /// mean that the process ends.
 pub(crate) fn event(line: &str) -> EventKind {

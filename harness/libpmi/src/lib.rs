@@ -211,7 +211,7 @@ api! {
         })
     }
 
-    /// Checks only the name, because every put is sent immediately.
+    /// Checks the name of the keyval space. There is nothing to commit, because every put is sent immediately.
     fn PMI_KVS_Commit(kvsname: *const c_char) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { own_space(session, kvsname, Code::InvalidArg) })

@@ -33,7 +33,7 @@ pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
 
 fn other_end(client: impl AsFd, port: &str) -> PeerIdentity {
     let Some(end) = tcp::ends(client).and_then(tcp::find_peer) else { return PeerIdentity::Unknown };
-    // Inode 0 stands for a closed connection, whose process is unknown.
+    // Inode 0 means that the connection is closed, so its process is unknown.
     if end.inode == 0 {
         return PeerIdentity::Unknown;
     }

@@ -9,7 +9,7 @@ use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{Shutdown, shutdown};
 
-/// Maximum number of bytes that are read and reported at once.
+/// Maximum number of bytes that are read and reported at a time.
 pub(crate) const MAX_READ: usize = 32 * 1024;
 
 /// Maximum number of reads from each side after the program has ended.

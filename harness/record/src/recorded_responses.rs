@@ -1,9 +1,9 @@
 //! Writes a session as a scenario for the program. In this scenario, the reference server repeats the recorded responses from the process
 //! manager.
 //!
-//! Responses that describe the process manager are repeated as recorded, including the order of their keys and unusual keys: limits,
-//! universe size, application number, process mapping, and the response to fullinit. All other responses are those of the reference server,
-//! because they depend on earlier requests (keyval space, barriers, spawn).
+//! The responses that describe the process manager are repeated as recorded, with their unusual keys and in the recorded order of keys.
+//! These are the limits, the universe size, the application number, the process mapping, and the response to fullinit. All other responses
+//! are those of the reference server, because they depend on earlier requests (keyval space, barriers, spawn).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;

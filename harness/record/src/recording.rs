@@ -21,7 +21,7 @@ const EVENT_SIZE: usize = 128;
 /// Number of the first process group that no recorded spawn request has started.
 const FIRST_UNKNOWN_GROUP: u32 = 1_000_000;
 
-/// The recording of a session: its events so far, and its judge.
+/// The events of a session so far, and the judge that reads them.
 #[derive(Default)]
 pub struct Recording {
     command: Vec<String>,
@@ -162,7 +162,7 @@ impl Recording {
         self.judge.messages() > 0
     }
 
-    /// Returns the judge with its findings on the events so far.
+    /// Returns the judge, which has read all events so far.
     pub fn judge(&self) -> &SessionJudge {
         &self.judge
     }

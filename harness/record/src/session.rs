@@ -210,7 +210,7 @@ impl RunningSession {
             let other = self.carrier.carry(CHECK_INTERVAL);
             let after = self.carrier.reported_facts().len();
             let quiet = after == before;
-            // A new process is reported at once, so that its ancestors are watched even if the job is short.
+            // A new process is reported immediately, so that its ancestors are watched even if the job is short.
             if after >= BATCH_SIZE || self.carrier.reported_facts().started(before).next().is_some() {
                 self.report_carried();
             }

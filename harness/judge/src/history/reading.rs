@@ -88,7 +88,8 @@ impl HistoryReader {
         }
     }
 
-    /// Returns the history, or `None` if the session has an upstream, because an upstream answers requests on behalf of other processes.
+    /// Returns the history; `None` if the session has an upstream. An upstream answers requests on behalf of other processes, so the
+    /// history would not explain its responses.
     pub(super) fn finish(self) -> Option<History> {
         (!self.has_upstream).then_some(self.history)
     }

@@ -30,7 +30,7 @@ fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
 /// The next input of a step within a call.
 enum CallInput {
     Request(LibraryRequest),
-    /// No request is expected to arrive, because the call or the process has ended, or because the process remains silent.
+    /// The call or the process has ended, or the process remains silent, so no request will arrive.
     None,
     /// No request has arrived yet.
     Open,

@@ -25,8 +25,8 @@ use api::{ApiViolation, CALLER_REQUIREMENTS, CallArgument, CallResult};
 pub use request::LibraryRequest;
 use request::RequestAssembler;
 
-/// Attributes a finding about a client to the library. Returns false if the caller of the library is responsible, because the requirement
-/// binds callers, or because the process ends without PMI_Finalize.
+/// Attributes a finding about a client to the library. Returns false if the library is not to blame: the finding is about the server, its
+/// requirement binds the caller, or the process has ended without PMI_Finalize.
 pub(crate) fn attribute_to_library(finding: &mut Finding, event: &Event) -> bool {
     let ours = CALLER_REQUIREMENTS.contains(&finding.requirement.as_str())
         || matches!(event.kind, EventKind::ClosedByClient { .. });
@@ -296,7 +296,7 @@ impl LibraryJudge {
         }
     }
 
-    /// Records the messages that are complete on the connection of a process, starting with those from the harness.
+    /// Records the messages that an event has completed on the connection of a process, starting with those from the harness.
     fn read_messages(&mut self, p: Proc, messages: &[CompletedMessage<'_>], connections: &Connections) {
         let process = self.process(p);
         process.framing = connections.framing(p);

@@ -12,10 +12,10 @@ use crate::finding::PartyKind;
 use crate::observation::{IncompleteMessage, ObservationKind, ObservationText};
 use crate::program::CLIENT_FINALIZES;
 
-/// The requirement that init is the first request and is sent only once, for lines and for frames.
+/// The requirements, for lines and for frames, that init is the first request and is sent only once.
 const INIT_FIRST: [&str; 2] = [ids::RFC13_INIT_FIRST, ids::PMI2_COMMON_FULLINIT_FIRST];
-/// The requirement that a client sends a request only after the response to the previous request. The draft allows several pending
-/// requests, each with a different `thrid`.
+/// The requirements, for lines and for frames, that a client sends a request only after the response to the previous request. The draft
+/// allows several pending requests, each with a different `thrid`.
 const LOCK_STEP: [&str; 2] = [ids::RFC13_WIRE_LOCK_STEP, ids::PMI2_DRAFT_THRID_TELLS_APART];
 
 /// Returns the requirement that a server breaks if it refuses an offer of at least version 1.1.

@@ -95,7 +95,7 @@ impl Monitor {
         };
         let parents = self.group(p.group).parents;
         match mapping.expand(size) {
-            // With a single parent, a mapping of one rank is not necessarily the parent's: MPICH 4.0 also sends it for a whole node.
+            // With a single parent, a mapping of one rank need not be the parent's: MPICH 4.0 also sends such a mapping for a whole node.
             Err(TooFewRanks { covered }) if parents > 1 && covered == u64::from(parents) => {
                 let expected = format!("a mapping of the {size} ranks of the spawned group");
                 let seen = format!("{} covers the {covered} ranks of the spawning group", quote_bytes(value));

@@ -313,7 +313,7 @@ impl Monitor {
         let id = if self.rank(p).split_write && !(closed && full) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
-            // This barrier is unusual because of the keys that the manager must distribute before the barrier opens.
+            // This barrier is unusual: before it releases the processes, the manager must distribute keys that are also field names.
             ids::RFC13_ABNF_WORD
         } else if full {
             MAX_LENGTH_REQUIREMENT

@@ -25,7 +25,7 @@ use crate::observation::ObservationText;
 /// Length in bytes beyond which a server may reject a request. RFC 13 sets no limit for messages, but no operation needs a longer request.
 pub(super) const MIN_LONG_REQUEST: usize = 8 * 1024;
 
-/// Number of bytes that a server usually reads at once.
+/// Number of bytes that a server usually reads at a time.
 pub(super) const USUAL_READ_SIZE: usize = 4096;
 
 /// Maximum number of findings that are kept until the next call of [`Monitor::take_findings`]. A server that floods its clients may break
@@ -160,7 +160,7 @@ pub(super) struct MonitoredRank {
     pub(super) barriers_left: u64,
     /// The version in the server's response to init.
     pub(super) answered_version: Option<Version>,
-    /// The version in use; `None` stands for 1.1. A version above the client's offer counts only after the client has used it.
+    /// The version in use; `None` means 1.1. A version above the client's offer counts only after the client has used it.
     pub(super) version: Option<Version>,
     /// The version that the process offered and the version in the server's response, if the server's version is
     /// higher.
@@ -236,9 +236,9 @@ pub(super) struct MonitoredGroup {
     /// The number of processes in the group that spawned this group; 0 for the first group.
     pub(super) parents: u32,
     pub(super) placement: Placement,
-    /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
+    /// The name of the keyval space: the kvsname in PMI-1, and the jobid in PMI-2.
     pub(super) names: [Option<Vec<u8>>; 2],
-    /// The process mapping that was sent over lines, and the process mapping that was sent over frames.
+    /// The process mapping that was sent in PMI-1, and the one that was sent in PMI-2.
     pub(super) mappings: [Option<Vec<u8>>; 2],
     pub(super) kvs: Kvs,
     /// For each key, the rank that put the key first.
@@ -252,7 +252,7 @@ pub(super) struct MonitoredGroup {
     pub(super) entered_by_all: u64,
     /// Barriers over part of the group.
     pub(super) group_barriers: BTreeMap<GroupBarrierName, GroupBarrierLog>,
-    /// For each key, the ranks that received no value for the key over frames, each with the number of barriers that the rank had completed.
+    /// For each key, the ranks whose PMI-2 get of the key found no value, each with the number of barriers that the rank had completed.
     pub(super) missed_gets: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
     /// The values that processes have put for node attributes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,

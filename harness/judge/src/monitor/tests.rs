@@ -447,7 +447,7 @@ fn judges_names_only_if_the_order_is_known() {
     let found = |rest: &[&str]| findings(&[&INITS.concat(), rest].concat());
     assert_eq!(found(&[publish, published, unpublish, unpublished]), Vec::<String>::new());
     assert_eq!(found(&[unpublish, unpublished]), ["rfc13.error.rc-nonzero"]);
-    // Both requests were pending at once, so the order in which the server handled them is unknown.
+    // Both requests were pending at the same time, so the order in which the server handled them is unknown.
     assert_eq!(found(&[publish, unpublish, unpublished, published]), Vec::<String>::new());
 }
 

@@ -43,7 +43,7 @@ pub(super) enum StepOrder {
 /// Steps of one group that differ only in numbers, as a map from the index of each text to the ranks with this text.
 type RanksByText = BTreeMap<u32, Vec<u32>>;
 
-/// The steps so far.
+/// The steps of a scenario that is being written.
 #[derive(Default)]
 pub(super) struct RecordedSteps {
     finished: Vec<RecordedStep>,

@@ -1,4 +1,5 @@
-//! Steps for messages: the requests as they were sent, and the responses that every server must give.
+//! Writes the steps for the messages of a session. A request is written as it was sent. A response is replaced by the response that every
+//! server must give.
 
 use std::fmt::Write;
 
@@ -52,7 +53,7 @@ fn success(framing: Framing, command: &str) -> String {
 }
 
 /// Returns the permitted position of a request. Requests about names, spawned processes and node attributes keep their position, because
-/// other ranks can observe the effects at once. An abort keeps its position, because it ends all ranks.
+/// other ranks can observe the effects immediately. An abort keeps its position, because it ends all ranks.
 fn order(row: Option<&Exchange>) -> StepOrder {
     match row.map_or("", |row| row.operation) {
         "init" | "maxes" | "universe" | "appnum" | "kvsname" | "get-job-attribute" | "put" | "get"
@@ -186,7 +187,7 @@ impl ScenarioWriter {
             return ("<partial> <0x0a>".into(), false);
         }
         if !line.starts_with(b"cmd=") {
-            // The scenario language might mistake the line for one of its own words, so the first byte is escaped.
+            // The parser of the scenario language might mistake the line for a keyword, so the first byte is escaped.
             return (format!("<0x{:02x}>{}", line[0], escaped(&line[1..])), false);
         }
         let name = self.group(p.group).name.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The state of a session while its scenario is written, and the steps so far.
+//! The state of a session whose scenario is being written, and the steps that have been written so far.
 
 use pmi_scenario::ids;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -101,7 +101,7 @@ pub(super) struct RecordedGroup {
     pub(super) name: Option<Vec<u8>>,
     /// Node attributes, each with all values that were put.
     pub(super) node: HashMap<Vec<u8>, Vec<Vec<u8>>>,
-    /// For each key, its value, and the number of barriers that the rank had entered when it put the key.
+    /// For each key, its value, and the number of barriers that the putting rank had entered before the put.
     pub(super) values: HashMap<Vec<u8>, (Vec<u8>, u64)>,
     /// Keys that were put more than once.
     pub(super) repeated_keys: HashSet<Vec<u8>>,

@@ -203,7 +203,7 @@ impl Observations {
                 (Direction::ToServer, Ok(message)) => {
                     let Some(request) = link.request(message) else { continue };
                     self.record_continuation(link, Some(request.command != "abort"));
-                    // The response to an abort, if there is one, is an empty line, so it shows nothing.
+                    // An abort is not stored, because its response, if there is one, is an empty line, which shows nothing.
                     if request.command != "abort" {
                         link.pending.push_back(request);
                     }

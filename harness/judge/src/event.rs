@@ -92,7 +92,7 @@ impl Event {
 pub enum AbandonReason {
     /// The user interrupted the run.
     Interrupted,
-    /// A mistake in the scenario that is only detected when the scenario is played.
+    /// A mistake in the scenario that is detected only when the scenario is played.
     Mistake(String),
     /// The scenario cannot be played against the implementation under test.
     Unplayable(String),
@@ -495,7 +495,7 @@ pub struct OtherJob {
     pub events: Vec<Event>,
 }
 
-/// The actions by which the runner terminates a job that does not exit on its own, in this order.
+/// The actions, in this order, by which the runner terminates a job that does not exit on its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Ending")]
@@ -576,7 +576,7 @@ pub enum ProcessExitKind {
     /// The server terminated the process, because the process group was aborted.
     #[serde(rename = "group")]
     GroupAborted,
-    /// The scenario killed the process.
+    /// The harness killed the process, as the scenario required.
     Killed,
     /// The process did not end. Contains the proof; `None` if the process was waiting for another process.
     Never(Option<HangProof>),

@@ -516,10 +516,10 @@ mod tests {
     }
 
     #[rstest]
-    // A non-ASCII letter, a tuple after the value or a wrong number: later steps can still be judged.
+    // After a non-ASCII letter, a tuple after the value, or a wrong number, later steps can still be judged.
     #[case("cmd=my_kvsname rc=0 kvsname=ƒ1", Some("ƒ1"))]
     #[case("cmd=my_kvsname rc=0 kvsname=a found=TRUE", Some("a"))]
-    // A different message, a different outcome or no usable value: nothing is captured.
+    // Nothing is captured from a different message, from a different outcome, or without a usable value.
     #[case("cmd=my_name rc=0 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=-1 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=0", None)]

@@ -82,7 +82,7 @@ pub struct ScenarioOutcome {
 /// The judge of one scenario; see the module's documentation.
 pub struct Judge {
     party: PartyKind,
-    /// True if there is no scenario, so that only the monitors report findings.
+    /// True if there is no scenario. Only the monitors then report findings.
     has_no_scenario: bool,
     monitor: Monitor,
     upstream: UpstreamMonitor,

@@ -68,7 +68,7 @@ int PMI_Spawn_multiple(int count, const char *cmds[], const char **argvs[], cons
                        int preput_keyval_size, const PMI_keyval_t preput_keyval_vector[], int errors[]);
 int PMI_Publish_name(const char service_name[], const char port[]);
 int PMI_Unpublish_name(const char service_name[]);
-/* The port's buffer has no length: it must have room for PMI_KVS_Get_value_length_max bytes. */
+/* The size of the port buffer is not passed. It must be at least the length that PMI_KVS_Get_value_length_max returns. */
 int PMI_Lookup_name(const char service_name[], char port[]);
 
 /* Options. They are not supported: these functions return PMI_FAIL. */

@@ -1,4 +1,4 @@
-//! Conversion of C arguments into Rust values, and of results into C buffers.
+//! The arguments of `PMI_Spawn_multiple`.
 #![expect(unsafe_code, reason = "dereferences pointers passed by C callers")]
 
 use std::ffi::{c_char, c_int};

@@ -24,7 +24,7 @@ fn refused(misuse: &ClientMisuse, bad: Code) -> Code {
 }
 
 impl InitializedProcess {
-    /// Connects through PMI_FD, and requests the properties of this process.
+    /// Connects through PMI_FD, and requests the limits and the name of the keyval space.
     pub(crate) fn start() -> Result<Self, Code> {
         let (rank, size) = (number("PMI_RANK"), number("PMI_SIZE"));
         let (Some(rank), Some(size)) = (rank, size) else { return Err(Code::Fail) };

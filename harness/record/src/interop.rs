@@ -25,7 +25,7 @@ const PROGRAM: &str = "{program}";
 /// Launchers that accept `-n RANKS PROGRAM`.
 const KNOWN_LAUNCHERS: [&str; 3] = ["mpiexec", "mpirun", "srun"];
 
-/// The error for an unusable command of a process manager or program. The message shows a usable form.
+/// The error for an unusable command of a process manager or program. For an unknown launcher, the message shows a usable command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TemplateError(String);

@@ -1,4 +1,4 @@
-//! Recording of a real session: a tap between a real process manager and real programs.
+//! Records real sessions through a tap between a real process manager and real programs.
 //!
 //! ```text
 //! process manager ── PMI_FD ── carrier ── PMI_FD ── program

@@ -413,7 +413,7 @@ mod tests {
             (10..50).contains(&taken),
             "the pump must take requests neither after every response nor in large batches: taken {taken} times"
         );
-        // A request without a response is taken after a while, which frees its buffer space.
+        // A request without a response is removed from the socket after a while, which frees its buffer space.
         pump.program.write_all(b"ask").unwrap();
         pump.carry();
         pump.pump.take_old_unread();

@@ -242,7 +242,7 @@ impl Rewriter {
     }
 }
 
-/// Returns the held-back bytes of a block, which begin with an `execname`. Replaces the program with a tap if possible.
+/// Returns the held-back bytes of a block, with a tap in place of the program if possible. The bytes begin with an `execname`.
 fn rewrite_block(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
     let mut lines = held.split(|b| *b == b'\n');
     let name = lines.next().and_then(|line| line.strip_prefix(EXECNAME)).filter(|name| !name.is_empty());

@@ -84,7 +84,7 @@ pub fn run(
     let launcher =
         Child::start(launcher).map_err(context(format_args!("cannot start \"{}\"", command[0])))?;
     let pid = launcher.pid();
-    // The limit is raised to the maximum, because the number of processes is not known in advance.
+    // The limit on file descriptors is raised to the maximum, because the number of processes is not known in advance.
     let _raised_limit = RaisedLimit::raise_to_max()?;
     carrier.watch(launcher.pidfd())?;
     carrier.watch(&*signals)?;

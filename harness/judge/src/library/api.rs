@@ -1,4 +1,4 @@
-//! The judge of the C API: the requirements on every call, regardless of the scenario.
+//! Judges every call of the C API, regardless of the scenario.
 
 use pmi_scenario::ids;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The judge of a library under test: the requirements of RFC 13 for every call, and the expectations of the scenario.
+//! The judge of a library under test. It checks the requirements on every call, and the expectations of the scenario.
 
 pub mod api;
 mod expectations;

@@ -1,4 +1,4 @@
-//! Requirements on the file of a shared library: its name and its functions.
+//! Requirements on the name and the functions of a shared library's file.
 
 use pmi_scenario::ids;
 use pmi_scenario::requirement::RequirementSet;

@@ -171,7 +171,7 @@ impl Monitor {
         existed: bool,
         message: &Decoded<'_>,
     ) {
-        // The nodes of spawned groups are unknown.
+        // In a spawned group, the nodes are unknown, so the response is not judged.
         if p.group != 0 || self.state_unknown(p) {
             return;
         }

@@ -154,7 +154,7 @@ impl Monitor {
                 self.report_unreadable(p, requirement, expected, seen);
             }
             _ if self.state_unknown(p) => {}
-            // PMI-2 has not been negotiated on this connection.
+            // The server sent a frame, although PMI-2 has not been negotiated on this connection.
             (_, FramingError::FrameForLine) => {
                 let expected = "a line with a response";
                 self.server_error(p, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, expected, error.to_string());

@@ -114,7 +114,7 @@ impl Monitor {
                     self.server_error(p, cite(ids::RFC13_MAPPING_TRUE), expected, seen);
                 }
             }
-            // The nodes of spawned processes are unknown.
+            // In a spawned group, the nodes are unknown, so the mapping cannot be checked.
             Ok(_) => {}
         }
     }

@@ -111,8 +111,7 @@ api! {
         held(&PROCESS.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Prints the message, requests an abort, and terminates this process. The request asks for the end of the whole job if `flag` is not
-    /// 0.
+    /// Prints the message, requests an abort, and terminates this process. The request covers the whole job if `flag` is not 0.
     fn PMI2_Abort(flag: c_int, msg: *const c_char) {
         // SAFETY: guaranteed by the caller.
         let message = unsafe { text(msg) }.unwrap_or_default();

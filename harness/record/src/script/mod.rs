@@ -1,4 +1,4 @@
-//! Writes a session as a scenario: the clients' requests, and the reactions that are required of every server.
+//! Writes a session as a scenario. The scenario contains the clients' requests, and the reactions that are required of every server.
 //!
 //! Steps are in the recorded order, in which a cause precedes its effects. Values that a server may choose become names or types: the
 //! kvsname, the limits, the mapping, and values of `PMI_` keys. The scenario expects no results that depend on timing. It expects the value

@@ -18,7 +18,7 @@ const MIN_RANKS: usize = 3;
 /// A piece of text in the scenario language, split at its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SplitText {
-    /// The parts of the text around the numbers: one part more than there are numbers.
+    /// The parts of the text before, between and after the numbers.
     context: Vec<String>,
     numbers: Vec<i64>,
 }
@@ -80,7 +80,7 @@ enum NumberPattern {
     Constant(i64),
     /// The rank plus an offset.
     RankPlus(i64),
-    /// The rank plus an offset, which wraps to 0 after the last rank.
+    /// The sum of the rank and an offset, which wraps to 0 after the last rank.
     RankPlusWrapped(i64),
 }
 
@@ -128,7 +128,8 @@ pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(V
     classes.into_iter().flat_map(|(class, texts)| step_of(&class, texts)).collect()
 }
 
-/// Returns the offset of a number from the rank. If the size of the group is known and exceeds the number, the offset is modulo the size.
+/// Returns the offset of a number from the rank. If the size of the group is known and exceeds the number, the offset is computed modulo
+/// the size.
 fn offset(number: i64, rank: u32, size: Option<u32>) -> i64 {
     let above = number - i64::from(rank);
     match size.map(i64::from) {

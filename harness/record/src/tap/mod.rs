@@ -51,8 +51,8 @@ const RECORDER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of argument bytes that are reported.
 const MAX_ARGS_SIZE: usize = 32 * 1024;
 
-/// True if the tap was started with SIGPIPE ignored, so that the program must ignore SIGPIPE as well. Determined before Rust's runtime
-/// ignores SIGPIPE.
+/// True if the tap was started with SIGPIPE ignored. The program must then ignore SIGPIPE as well. The value is determined before Rust's
+/// runtime ignores SIGPIPE.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 #[used]
@@ -370,10 +370,10 @@ fn prepare(command: &mut Command, mask: SigSet) {
 
 /// Forwards signals while the program runs, and then exits with the status of the program.
 ///
-/// If a connection ends because the program ends, it must end together with the tap: the kernel must close the connection as the tap exits.
+/// If a connection ends because the program ends, the connection must end together with the tap: the kernel must close it as the tap exits.
 /// If the connection ended earlier, Hydra would kill the tap, because it kills the processes of a group when one of them closes its
 /// connection. If the connection ended later, Hydra would ignore the end of the connection, because it would already have reaped the tap.
-/// So the tap keeps both ends open until it exits, even if the recorder forwards the messages.
+/// Therefore the tap keeps both ends open until it exits, even if the recorder forwards the messages.
 fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
     let mut handler = ForwardingHandler { program: program.pid() };
@@ -429,7 +429,7 @@ fn leave_group() -> bool {
     if rustix::process::getpgrp() != me {
         return rustix::process::setpgid(None, None).is_ok();
     }
-    // A group leader can only move to an existing group, so a child creates one. SAFETY: this process has a single thread, and the child
+    // A group leader can move only to an existing group, so a child creates one. SAFETY: this process has a single thread, and the child
     // only waits to be killed.
     #[expect(unsafe_code, reason = "a process that does nothing")]
     let other = unsafe {

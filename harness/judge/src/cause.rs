@@ -205,7 +205,7 @@ fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u
 /// scenarios about other operations report as violations of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, bool, (String, Vec<u8>));
-    // Maps each group to its causes (indices into `all`), each with its number of findings. The maps are sorted, so that reports on the
+    // This maps each group to its causes (indices into `all`), each with its number of findings. The maps are sorted, so reports on the
     // same results are identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {

@@ -2,7 +2,7 @@
 //! response field is *required* if it is in every response after which the client continued, and missing from a response after which the
 //! client stopped. A request field is *required* if it is in every request that the server accepted, and missing from a refused request.
 //! The logs of a library or program under test contain responses without some fields, so they show which fields are required. A recording
-//! only shows which fields were present.
+//! shows only which fields were present.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -479,8 +479,8 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
     };
     // Requests that were refused every time do not count, unless the client sent no other requests.
     let sent = client.requests.iter().filter(|(_, tally)| tally.successes > 0 || client.requests.len() == 1);
-    // If a client sends the job id in some requests, a request without the id is ignored if the id was missing from the environment of its
-    // process, because this explains the omission.
+    // A request without the job id is ignored if the client sends the id in other requests, and the environment of this process lacked the
+    // id: the lack explains why the request omits it.
     let sends_job_id = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !sends_job_id || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);

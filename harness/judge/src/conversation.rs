@@ -278,7 +278,7 @@ impl Conversation {
     /// Stores a request that a proxy has forwarded. The lines of a multi-line request are joined, because a step compares a request with a
     /// single line.
     fn store_forwarded_request(&mut self, seq: u64, proxy: u32, id: u64, text: &[u8]) {
-        // An event occupies memory in addition to its text.
+        // Besides its text, each event occupies memory for its other fields.
         self.received += text.len() as u64 + 64;
         let words: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
         let text = match words[..] {

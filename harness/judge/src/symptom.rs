@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(common_symptom([&died(seen, place)]).as_deref(), Some(symptom));
     }
 
-    // Crash locations from a different build, and symptoms that an earlier version wrote into a draft.
+    // The cases are crash locations from a different build, and symptoms that an earlier version wrote into a draft.
     #[rstest]
     #[case("signal 11 (in get)", function("get"), true)]
     #[case("signal 11 (in get at /a/pm.c:10)", function("get"), true)]

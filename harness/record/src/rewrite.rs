@@ -118,7 +118,7 @@ impl Rewriter {
             Protocol::Lines => {}
             Protocol::Frames => return self.pass_frames(piece, &mut tap).into(),
         }
-        // The usual case: complete lines, none of which begins a block.
+        // Usually, the piece consists of complete lines, none of which begins a block.
         if self.place == BlockState::Outside
             && self.line.is_empty()
             && piece.ends_with(b"\n")

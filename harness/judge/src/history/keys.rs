@@ -41,7 +41,7 @@ pub(super) fn check(history: &History) -> Vec<Contradiction> {
         let HistoryRequest::Get(key) = &get.request else { continue };
         let group = get.proc.group;
         let puts = puts.get(&(group, &key[..])).map(Vec::as_slice).unwrap_or_default();
-        // The key may have been put by a spawn request or by the server itself.
+        // The key may have been put by a spawn request or by the server itself, so the response cannot be judged.
         if key.starts_with(RESERVED_PREFIX) || puts.is_empty() && group != 0 {
             continue;
         }

@@ -275,7 +275,7 @@ impl LibraryJudge {
                 let process = self.process(*proc);
                 process.end_judged |= *ours;
                 process.skips_steps |= *ours;
-                // If a process manager started the process, its exit status is unknown.
+                // The exit status of a process that a process manager started is unknown.
                 if !process.started {
                     process.has_unknown_exit = process.exit.is_none();
                     self.exited(*proc, Exit::Code(0), false);
@@ -393,7 +393,7 @@ impl LibraryJudge {
         match exit {
             // PMI-2 does not define how an aborting process ends.
             Exit::Signal(signal) if aborts && SignalCause::of(signal) == SignalCause::Abort => {}
-            // Like any program, the process should end with an exit status.
+            // The process may end, but like any program, it should end with an exit status.
             Exit::Signal(_) if excused => {
                 self.find(Some(p), CLIENT_EXITS, None, "an exit status", exit.to_string())
             }

@@ -247,7 +247,7 @@ impl Monitor {
         }
         let is_line = message.framing == Framing::Lines;
         // A PMI-2 server that refuses a pair may still keep part of it, but it must not replace another value of the key. A reserved key
-        // has such a value from the server.
+        // already has a value from the server.
         if is_line || group.kvs.puts(key).len() > 1 || key.starts_with(RESERVED_PREFIX) {
             group.kvs.record_refusal(key, value, p.rank);
         }

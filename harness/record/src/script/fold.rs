@@ -1,9 +1,9 @@
 //! The steps of a session. A step that many ranks share is written once.
 //!
 //! Between two barriers, the requests from different ranks are independent, because the scenario does not expect a value before the barrier
-//! that follows the put. Therefore the steps between two barriers are reordered: the first step of every rank, then the second step of
-//! every rank, and so on. The order within each rank is kept. If this does not shorten the scenario, the recorded order is used. Steps that
-//! differ only in numbers that depend on the rank are also written once.
+//! that follows the put. Therefore the steps between two barriers are reordered: the first steps of all ranks come first, then the second
+//! steps of all ranks, and so on. The order within each rank is kept. If this does not shorten the scenario, the recorded order is used.
+//! Steps that differ only in numbers that depend on the rank are also written once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -227,7 +227,7 @@ mod tests {
             steps.push((rank, order, text));
         }
         let written = folded(&steps);
-        // Two barriers, a put, and a get for each key. Each step is written once for all ranks.
+        // The steps are two barriers, a put, and a get for each key. Each step is written once for all ranks.
         assert_eq!(written.len(), RANKS as usize + 5, "{written:?}");
         for rank in 0..RANKS {
             let expected: Vec<String> = all_of(rank).into_iter().map(|(_, text)| text).collect();

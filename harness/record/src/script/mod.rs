@@ -222,7 +222,7 @@ impl ScenarioWriter {
     }
 
     fn finish(mut self, command: &str) -> String {
-        // This releases the events after a fence that a rank never entered.
+        // From here on, events no longer wait for a fence that some rank never entered.
         self.is_over = true;
         let groups: BTreeSet<u32> = self.members.keys().map(|p| p.group).collect();
         groups.into_iter().for_each(|group| self.release(group));

@@ -479,8 +479,8 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
     };
     // Requests that were refused every time do not count, unless the client sent no other requests.
     let sent = client.requests.iter().filter(|(_, tally)| tally.successes > 0 || client.requests.len() == 1);
-    // A request without the job id is ignored if the client sends the id in other requests, and the environment of this process lacked the
-    // id: the lack explains why the request omits it.
+    // A request without the job id is ignored if the client sends the id in other requests, and the environment of this process contained
+    // no id. The missing variable explains the omission.
     let sends_job_id = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !sends_job_id || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);

@@ -881,8 +881,8 @@ impl Judge {
         self.report_broken(p, cites, expected, self.describe_silence(proof, waited));
     }
 
-    /// Returns the requirement that a silence breaks: the requirement about reading if the server has not read a request, the requirement
-    /// about split writes if a request was sent in several writes, otherwise `cites`.
+    /// Returns the requirement that a silence breaks. If the server has not read a request, this is the requirement about reading.
+    /// Otherwise, if a request was sent in several writes, it is the requirement about split writes. In all other cases, it is `cites`.
     fn silence_requirement<'a>(&self, p: Option<Proc>, cites: &'a str) -> &'a str {
         let in_pieces = p.map_or(cites, |p| self.monitor.line_in_pieces_or(p, cites));
         self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)

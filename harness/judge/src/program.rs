@@ -562,9 +562,9 @@ impl ProgramState {
             .any(|(_, duty)| !successes.contains(&duty.kind))
     }
 
-    /// Returns findings about processes that ran as singletons in a plain run although they were started as ranks of the first group: they
-    /// sent nothing and exited with status 0. A program may spawn any other program, so spawned processes are not judged. `seq` becomes the
-    /// event number of the findings.
+    /// Returns findings about processes that ran as singletons in a plain run, although they were started as ranks of the first group. Such
+    /// processes sent nothing and exited with status 0. A program may spawn any other program, so spawned processes are not judged. `seq`
+    /// becomes the event number of the findings.
     pub(crate) fn report_singletons(&self, seq: u64) -> Vec<Finding> {
         let size = self.processes.keys().filter(|p| p.group == 0).count();
         let is_singleton = |p: Proc, process: &ProcessState| {

@@ -65,8 +65,8 @@ struct LibraryCalls {
 }
 
 impl LibraryCalls {
-    /// Returns whether an event shows that the caller of a library breaks the rules of the API: the environment offers no process manager,
-    /// or a function is called with an invalid argument.
+    /// Returns whether an event shows that the caller of a library breaks the rules of the API. This is the case if the environment offers
+    /// no process manager, or if a function is called with an invalid argument.
     fn breaks_api(&mut self, event: &Event) -> bool {
         match &event.kind {
             EventKind::Started { env, .. } => !has_connection(env),

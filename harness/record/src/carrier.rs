@@ -130,7 +130,7 @@ struct ObservedProcess {
     rewriter: Rewriter,
     spawned: u32,
     /// True if the program's end of the connection was closed while the program was exiting. The close is reported only together with the
-    /// exit of the program: if the program is killed together with its tap, neither is reported, because the program has not closed the
+    /// exit of the program. If the program is killed together with its tap, neither is reported, because the program has not closed the
     /// connection itself.
     closed_while_ending: bool,
     /// The exit of the program, until it is reported.

@@ -1,7 +1,7 @@
 //! Replaces each program in a spawn request (`execname`, or `subcmd` in PMI-2) with a tap, which starts the original program.
 //!
 //! All other bytes are forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held
-//! back, because an info key `path` may follow: the process manager would search for the program in that path, and would not find a tap. In
+//! back, because an info key `path` may follow. The process manager would search for the program in that path, and would not find a tap. In
 //! frames, a spawn request is held back completely, and any other request only until its command is recognized.
 
 use std::borrow::Cow;

@@ -221,8 +221,8 @@ impl Monitor {
     }
 
     /// Reports that a process in group barriers received no response. If a request of a different kind is pending, reports the missing
-    /// response to that request, and returns true. Otherwise, returns false, and reports the first barrier that should have ended: one that
-    /// all members have entered or, if the connection has ended, one that has lost no member.
+    /// response to that request, and returns true. Otherwise, returns false, and reports the first barrier that should have ended. All
+    /// members have entered such a barrier or, if the connection has ended, no member of it is lost.
     pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: ObservationKind) -> bool {
         if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open_barriers.is_empty() {
             return false;

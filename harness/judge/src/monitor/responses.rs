@@ -399,8 +399,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that a server breaks if it does not understand the last request of a process: the requirement about split
-    /// writes if the request was sent in several writes, otherwise `otherwise`.
+    /// Returns the requirement that a server breaks if it does not understand the last request of a process. This is the requirement about
+    /// split writes if the request was sent in several writes. If not, it is `otherwise`.
     pub(super) fn split_write_rule_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         if self.find_rank(p).is_some_and(|rank| rank.split_write) {
             SPLIT_WRITE_REQUIREMENT

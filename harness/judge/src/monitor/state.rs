@@ -404,9 +404,9 @@ impl Monitor {
         Self::default()
     }
 
-    /// Creates a monitor for a scenario that tests these requirements. If all responses contain the same version above the offer, the
-    /// monitor reports this violation only in scenarios that test the requirement about the version, because the server breaks that
-    /// requirement in every scenario.
+    /// Creates a monitor for a scenario that tests these requirements. A server that answers every offer with the same higher version
+    /// breaks the requirement about the version in every scenario. The monitor then reports this violation only in scenarios that test the
+    /// requirement.
     pub fn with_focus(requirements: Vec<String>) -> Self {
         Self { focus: Some(requirements), ..Self::default() }
     }
@@ -637,7 +637,7 @@ impl Monitor {
     }
 
     /// Reports a violation by the client that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid
-    /// request or counts it towards a barrier, so no later finding against the server may depend on the request.
+    /// request or counts it towards a barrier. Therefore no later finding against the server may depend on the request.
     pub(super) fn client_error(
         &mut self,
         p: Proc,

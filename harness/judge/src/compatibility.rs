@@ -69,7 +69,7 @@ struct UnansweredRequest {
     fields: FieldNames,
     /// The version that the request offers, if the request is an init.
     offer: Option<String>,
-    /// True if the environment of the process contained the id of its job, so that the process could send the id.
+    /// True if the environment of the process contained the id of its job. The process could then send the id.
     has_job_id: bool,
 }
 
@@ -585,7 +585,7 @@ mod tests {
     use super::*;
     use crate::testing::{P, events, numbered, started};
 
-    /// The requests with their responses, and the exit status of the process, if it exits.
+    /// The requests of a session with their responses, and the exit status of the process if it exits.
     type TestSession<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
 
     /// Returns the observations of sessions whose environment contains the id of the job.

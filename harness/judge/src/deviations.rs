@@ -14,14 +14,14 @@ use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 use pmi_wire::ConnectionMethod;
 
-/// A deviations file:
+/// The content of a deviations file, for example:
 ///
 /// ```toml
 /// implementation = "MPICH Hydra 5.0.2"
 ///
 /// [[deviation]]
 /// requirement = "rfc13.init.version-used"
-/// scenarios = ["init/*", "group/repeated"]  # names, or patterns with *; every scenario must show it
+/// scenarios = ["init/*", "group/repeated"]  # names, or patterns with *; every scenario must show the deviation
 /// symptom = "pmi_subversion=2"             # part of the observed text, or for a crash "signal 11 (in serve)"; default: any
 /// versions = ">=5.0, <6"                   # default: all
 /// connection = "port"                      # how processes connect: fd, port or singleton; default: any

@@ -375,8 +375,8 @@ pub enum EventKind {
         /// The number of the signal.
         signal: i32,
     },
-    /// A debugger's view of a process that was killed by a signal. Crashes are analyzed only on request, because a debugger takes time. The
-    /// whole scenario is then played once more, and the backtrace is from that second run.
+    /// A debugger's view of a process that was killed by a signal. Crashes are analyzed only on request, because the analysis takes time.
+    /// The whole scenario is then played once more, and the backtrace is from that second run.
     Backtrace(Box<Backtrace>),
     /// A crash was analyzed, but no debugger was allowed to attach to the process.
     Untraced {

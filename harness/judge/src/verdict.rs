@@ -168,7 +168,7 @@ pub struct ScenarioResult {
     /// The reason why the scenario does not apply or could not be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Number of statements that were not reached, because the scenario ended early, and therefore not judged.
+    /// Number of statements that were not reached because the scenario ended early. These statements were not judged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreached: usize,
     /// The first lines that were not judged.
@@ -186,7 +186,7 @@ pub struct ScenarioResult {
     pub time_us: u64,
     /// The command that replays the scenario.
     pub replay: String,
-    /// The scenario's file as shown to the user, for `FILE:LINE`.
+    /// The path of the scenario's file, as shown to the user in `FILE:LINE`.
     pub path: String,
     /// The words that the scenario puts before the launcher's command, in its `launch` line.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -313,7 +313,7 @@ impl Carrier {
         open.filter_map(|tap| tap.process.pid).filter(lives).collect()
     }
 
-    /// Returns whether some processes are not recorded, because descriptors have run out.
+    /// Returns true if some processes are not recorded, for lack of file descriptors.
     pub(crate) fn has_unrecorded(&self) -> bool {
         self.has_unrecorded
     }

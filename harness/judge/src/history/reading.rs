@@ -89,7 +89,7 @@ impl HistoryReader {
     }
 
     /// Returns the history; `None` if the session has an upstream. An upstream answers requests on behalf of other processes, so the
-    /// history would not explain its responses.
+    /// operations in the history do not explain all responses.
     pub(super) fn finish(self) -> Option<History> {
         (!self.has_upstream).then_some(self.history)
     }

@@ -37,7 +37,7 @@ enum CallInput {
 }
 
 impl LibraryJudge {
-    /// Checks whether an expectation has been met or broken, and adds its captures.
+    /// Checks whether an expectation has been met or broken, and adds the captured values to `captures`.
     pub(crate) fn check(
         &mut self,
         p: Proc,

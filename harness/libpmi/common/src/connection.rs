@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-/// Returns the number in an environment variable, or `None` if the variable is not set or not a number.
+/// Returns the number in an environment variable, or `None` if the variable is not set or does not contain a number.
 pub fn number(name: &str) -> Option<i32> {
     std::env::var(name).ok()?.parse().ok()
 }

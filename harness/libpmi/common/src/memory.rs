@@ -72,7 +72,7 @@ pub unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Resul
 ///
 /// # Safety
 ///
-/// `pointer` must be NULL, or NUL-terminated and valid as long as the result is used.
+/// `pointer` must be NULL, or point to a NUL-terminated string that is valid for as long as the result is used.
 pub unsafe fn required<'a>(pointer: *const c_char, otherwise: Code) -> Result<&'a [u8], Code> {
     // SAFETY: guaranteed by the caller.
     unsafe { text(pointer) }.ok_or(otherwise)

@@ -74,7 +74,7 @@ fn variable(framing: Framing, group: u32) -> String {
 }
 
 impl ScenarioWriter {
-    /// Returns whether an event must wait, because it follows a fence that some rank has not entered yet.
+    /// Returns whether an event must wait until all ranks have entered the fence that precedes the event.
     pub(super) fn waits_in_fence(&mut self, p: Proc, event: &ConnectionEvent) -> bool {
         if self.is_over {
             return false;

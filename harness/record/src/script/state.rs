@@ -136,12 +136,12 @@ impl ScenarioWriter {
         Self { dialect, exits, ..Self::default() }
     }
 
-    /// Returns the citation for the dialect of the session.
+    /// Returns the requirement to cite: `pmi1` or `pmi2`, depending on the dialect of the session.
     pub(super) fn cite(&self, pmi1: &'static str, pmi2: &'static str) -> &'static str {
         self.dialect.pick([pmi1, pmi2])
     }
 
-    /// Returns the citation for an expectation that accepts any response.
+    /// Returns the requirement to cite for an expectation that accepts any response.
     pub(super) fn any(&self) -> &'static str {
         self.cite(ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_RESPONSE_NAME)
     }
@@ -172,7 +172,7 @@ impl ScenarioWriter {
     }
 }
 
-/// Returns whether a value is not empty and consists of visible ASCII characters, so that its end is unambiguous in RFC 13.
+/// Returns whether a value is not empty and consists of visible ASCII characters. In RFC 13, the end of such a value is unambiguous.
 pub(super) fn is_plain(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(u8::is_ascii_graphic)
 }

@@ -310,8 +310,8 @@ impl TapLink {
         pump.carry(side, handler, &mut self.reactor, &mut self.buffer)
     }
 
-    /// Forwards everything that the program wrote before it ended. Returns true if another process still has the program's connection open,
-    /// so that bytes must still be forwarded.
+    /// Forwards everything that the program wrote before it ended. Returns true if another process still has the program's connection open.
+    /// Bytes must then still be forwarded.
     fn finish(&mut self, exit: Exit, handler: &mut ForwardingHandler) -> io::Result<bool> {
         self.send_notice(&Notice::Ended(exit));
         let deadline = Instant::now() + RECORDER_TIMEOUT;
@@ -463,8 +463,8 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     }
 }
 
-/// Terminates this process in the same way as the program: kills it with the signal that killed the program, or returns the program's exit
-/// status.
+/// Kills this process with the signal that killed the program, if there was one. Otherwise, returns the program's exit status, with which
+/// this process must exit.
 fn exit_like(exit: Exit) -> u8 {
     match exit {
         Exit::Code(status) => status as u8,

@@ -356,7 +356,7 @@ impl Carrier {
                 }
                 Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
                 Notice::Connected => {
-                    // This closes the channel, so the tap forwards the messages without the recorder.
+                    // Removing the tap closes its channel. The tap then forwards the messages without the recorder.
                     self.has_unrecorded = true;
                     tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
                     self.taps.remove(&id);

@@ -635,7 +635,7 @@ pub(super) struct Coverage {
     /// Log of a run to evaluate (NDJSON) [default: a run of the reference in memory]
     #[arg(long, value_name = "LOG")]
     pub(super) log: Vec<PathBuf>,
-    /// Fail if a MUST is neither tested nor excluded, if no fault shows that a requirement is tested, or if an empty cell of the input space is unexplained
+    /// Fail if a requirement is neither tested nor excluded, if no fault shows that a requirement is tested, or if an empty cell of the input space is unexplained
     #[arg(long)]
     pub(super) check: bool,
     /// Print the input space instead: in which states and with which kinds of arguments each operation is played

@@ -288,7 +288,9 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         writeln!(text, "  seen: {evidence}")?;
     }
     let scenarios = testing(&suite, id);
-    writeln!(text, "\nTested by {}:", count(scenarios.len(), "scenario"))?;
+    if !scenarios.is_empty() {
+        writeln!(text, "\nTested by {}:", count(scenarios.len(), "scenario"))?;
+    }
     for scenario in scenarios {
         writeln!(text, "  {scenario}")?;
     }
@@ -356,8 +358,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             sum[5] += 1;
             "excluded"
         } else if scenarios == 0 {
-            uncovered += usize::from(server && r.level == Level::Must);
-            if server { "NOT TESTED" } else { "-" }
+            "not cited"
         } else {
             sum[1] += 1;
             let ran = executed.contains(r.id.as_str());
@@ -377,15 +378,18 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         let lacks = r.needs_fault(BoundParty::Server) && !fails;
         let client_lacks = needs_client_fault(r) && !client_fails;
         uncovered += usize::from(lacks) + usize::from(client_lacks);
+        let is_undetectable = UNDETECTABLE_REQUIREMENTS.iter().any(|u| u.id == r.id);
+        let is_tested = scenarios > 0 || fails || client_fails;
+        let is_unexplained = !is_tested && !is_undetectable && r.excluded.is_none();
+        uncovered += usize::from(is_unexplained);
         let kill = match (fails, client_fails) {
+            _ if is_unexplained => "NOT TESTED",
             _ if lacks => "NO FAULT",
             _ if client_lacks => "NO CLIENT FAULT",
             (true, true) => "fails on server and client faults",
             (true, false) => "fails on a server fault",
             (false, true) => "fails on a client fault",
-            (false, false) if UNDETECTABLE_REQUIREMENTS.iter().any(|u| u.id == r.id) => {
-                "not visible on the wire"
-            }
+            (false, false) if is_undetectable => "not visible on the wire",
             (false, false) => "",
         };
         writeln!(text, "{:8} {:40} {:12} scenarios: {scenarios:3}  {kill}", r.level, r.id, state)?;

@@ -97,7 +97,7 @@ fn refuses_a_second_put_of_a_key(
     ["1 cmd=kvs-get-response;found=FALSE;rc=0;", "1 cmd=kvs-put-response;rc=0;",
      "1 cmd=kvs-get-response;found=TRUE;value=a;;b;rc=0;"]
 )]
-fn rank_can_get_its_own_put_before_a_barrier(
+fn rank_can_get_its_own_value_before_a_barrier(
     #[case] mut job: Job,
     #[case] requests: [&str; 3],
     #[case] answers: [&str; 3],

@@ -469,8 +469,8 @@ fn try_variations(
         let RehearsedScenario { scenario, length, .. } = rehearsed[number];
         let is_bytewise =
             |at: &usize| matches!(cases[*at].variation.effect, Effect::Writes(_, ResponseWrites::Bytewise));
-        // Variations that write single bytes are slow in long scenarios, and when another variation lengthens the responses. They are
-        // therefore played without other variations, and usually only in short scenarios.
+        // Variations that write one byte at a time are slow in long scenarios, and in combination with a variation that lengthens the
+        // responses. They are therefore played without other variations, and usually only in short scenarios.
         let is_short = length <= MAX_SHORT_SCENARIO;
         let is_played = |at: &usize| cases[*at].applies[number] && (all || is_short || !is_bytewise(at));
         let (singles, together): (Vec<usize>, Vec<usize>) =

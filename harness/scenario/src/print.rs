@@ -525,7 +525,7 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
         out.replace_range(out.len() - 1.., "<sp>");
     }
     match place {
-        // An empty message is written as `<empty>`, and a message that begins with `#` would be a comment.
+        // An empty message is written as `<empty>`. A `#` that would begin a comment is escaped.
         QuotingContext::Line | QuotingContext::ContinuationLine if out.is_empty() => "<empty>".into(),
         QuotingContext::ContinuationLine if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
         QuotingContext::Let | QuotingContext::Argument => out.replace(" #", " <0x23>"),

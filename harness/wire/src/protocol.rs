@@ -849,7 +849,7 @@ mod tests {
         std::iter::once(format!("cmd={cmd}")).chain(own).collect()
     }
 
-    /// Returns the error in a message, if any. Every value ends at the next blank or semicolon.
+    /// Decodes a message, and returns the error in it, if any. Each value is read up to the next blank or semicolon.
     fn error(framing: Framing, direction: Direction, tuples: &[String]) -> Option<String> {
         let line = tuples.join(" ");
         let body = format!("{};", tuples.join(";"));

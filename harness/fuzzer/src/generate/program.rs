@@ -170,7 +170,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         Ok(targets)
     }
 
-    /// Draws a kind of request. All kinds are equally likely, so that a kind with very many requests does not displace the others.
+    /// Draws a kind of request. All kinds are equally likely, so that a kind with many requests does not crowd out the others.
     fn kind(&mut self, requests: &[TracedRequest]) -> Result<Option<(Op, bool)>> {
         let kinds: BTreeSet<(Op, bool)> = requests.iter().map(|e| (e.op, e.mapping)).collect();
         let kinds: Vec<_> = kinds.into_iter().collect();

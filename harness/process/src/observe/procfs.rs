@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_lists_longer_than_a_page() {
+    fn reads_files_longer_than_a_page() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for length in [0, 1, PAGE_SIZE - LONGEST_LINE - 1, PAGE_SIZE - 1, PAGE_SIZE, 3 * PAGE_SIZE + 7] {
             let text = "x".repeat(length);

@@ -9,7 +9,7 @@ pub struct GroupLaunch {
     pub size: u32,
     /// The name of the group's keyval space.
     pub kvsname: Vec<u8>,
-    /// The keyval space of the group that requested the spawn, if the group was spawned.
+    /// The name of the keyval space of the group that requested the spawn, if this group was spawned.
     pub parent: Option<Vec<u8>>,
     /// The group's process mapping.
     pub mapping: Vec<u8>,

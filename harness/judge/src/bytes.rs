@@ -16,7 +16,7 @@ pub(crate) const MAX_SHOWN_BYTES: usize = 300;
 #[schemars(with = "String")]
 pub struct Bytes(pub Vec<u8>);
 
-/// Joins byte strings with spaces, in the same form as arguments in a scenario.
+/// Joins byte strings with spaces, as a scenario joins arguments.
 pub(crate) fn join_with_blanks(all: &[Bytes]) -> Vec<u8> {
     all.iter().map(|bytes| bytes.0.as_slice()).collect::<Vec<_>>().join(&b' ')
 }

@@ -156,8 +156,8 @@ pub fn key(finding: &Finding) -> String {
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
-/// Merges each crash at an unknown location into the crashes of the same process, with the same signal, at a known location. Does nothing
-/// unless there is exactly one such location.
+/// Merges each crash at an unknown location into the crashes at a known location that have the same process and signal. Does nothing unless
+/// there is exactly one such location.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     let same =
         |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
@@ -205,8 +205,8 @@ fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u
 /// scenarios about other operations report as violations of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, bool, (String, Vec<u8>));
-    // This maps each group to its causes (indices into `all`), each with its number of findings. The maps are sorted, so reports on the
-    // same results are identical.
+    // The outer map assigns to each group its causes (indices into `all`), and the inner map assigns to each cause its number of findings.
+    // Both maps are sorted, so reports on the same results are identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
         for (result, JudgedFinding { finding, .. }) in &cause.findings {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_without_a_location_joins_the_only_known_one() {
+    fn crash_without_location_joins_the_only_cause() {
         let died = |place: Option<&str>| {
             let seen = match place {
                 Some(function) => format!("pm died of signal 11 (in {function} at pm.c:1)"),
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn crashes_at_different_addresses_have_separate_causes() {
+    fn each_crash_address_has_a_separate_cause() {
         let died = |offset| {
             let place = CrashLocation::Address { module: "pm-2".into(), offset };
             seen_in(&format!("rank 7 died of signal 11 (in {place})"), Some(place))

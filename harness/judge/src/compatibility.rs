@@ -203,7 +203,7 @@ impl Observations {
                 (Direction::ToServer, Ok(message)) => {
                     let Some(request) = link.request(message) else { continue };
                     self.record_continuation(link, Some(request.command != "abort"));
-                    // An abort is not stored, because its response, if there is one, is an empty line, which shows nothing.
+                    // An abort is not stored, because its response is at most an empty line, which shows nothing.
                     if request.command != "abort" {
                         link.pending.push_back(request);
                     }
@@ -479,8 +479,8 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
     };
     // Requests that were refused every time do not count, unless the client sent no other requests.
     let sent = client.requests.iter().filter(|(_, tally)| tally.successes > 0 || client.requests.len() == 1);
-    // A request without the job id is ignored if the client sends the id in other requests, and the environment of this process contained
-    // no id. The missing variable explains the omission.
+    // A request without the job id is ignored if the client sends the id in other requests and the environment of the requesting process
+    // contained no id. The missing variable explains the omission.
     let sends_job_id = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !sends_job_id || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
@@ -729,7 +729,7 @@ mod tests {
 
     #[test]
     fn stray_response_does_not_affect_compatibility() {
-        // The client gave up after stray responses to a get and to a barrier.
+        // The client gave up after it had received a stray response instead of a get_result, and another instead of a barrier_out.
         let client = seen_lines(&[
             &[
                 "0 > cmd=barrier_in",
@@ -747,7 +747,7 @@ mod tests {
             ],
             &["0 > cmd=barrier_in", "0 < cmd=appnum appnum=1", "0 exits 1"],
         ]);
-        // The server completes the barrier after a later request.
+        // The server answers the barrier_in after a later request.
         let server = seen_lines(&[&[
             "0 > cmd=barrier_in",
             "0 > cmd=get kvsname=k key=a",
@@ -761,7 +761,7 @@ mod tests {
     }
 
     #[test]
-    fn close_makes_the_compatibility_of_a_response_unknown() {
+    fn close_makes_response_compatibility_unknown() {
         let client = seen_lines(&[
             &[
                 "0 > cmd=barrier_in",

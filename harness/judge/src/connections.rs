@@ -27,7 +27,7 @@ impl Connections {
         self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)
     }
 
-    /// Reads all events. For each message, calls `reader` with the event that completes the message and with the process.
+    /// Reads all events. For each message, calls `reader` with the event that completes the message, the process and the message.
     pub fn read_all<'e>(
         &mut self,
         events: impl IntoIterator<Item = &'e Event>,

@@ -41,7 +41,7 @@ pub(crate) struct ProcessConnection {
     pub(crate) args: Vec<Bytes>,
     /// True if the server has closed the connection.
     pub(crate) closed: bool,
-    /// True if the connection ended as a step allowed. Further steps of the process are then skipped.
+    /// True if a step allowed the end of the connection. Further steps of the process are then skipped.
     pub(crate) skips_steps: bool,
     /// True if the harness has closed the connection.
     pub(crate) closed_by_harness: bool,

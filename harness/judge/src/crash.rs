@@ -11,7 +11,7 @@ use crate::event::{Event, EventKind, Exit};
 /// The kind of event that caused a fatal signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalCause {
-    /// A fault of the program, detected by the processor or the kernel.
+    /// An error in the program, detected by the processor or the kernel.
     Fault,
     /// The process called `abort()`, by choice or because the C library detected corrupted memory.
     Abort,
@@ -35,7 +35,7 @@ impl SignalCause {
         }
     }
 
-    /// Returns whether the signal usually comes from a process manager, a user or a closed connection, rather than from a fault of the
+    /// Returns whether the signal usually comes from a process manager, a user or a closed connection, rather than from an error in the
     /// program.
     pub fn is_from_outside(self) -> bool {
         matches!(self, Self::OtherProcess | Self::BrokenPipe)
@@ -138,7 +138,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
             lines[after..until].iter().find(is_text)?.1.clone()
         }
     };
-    // The server gets this error when the harness closes the connection at the end of a scenario, so it is not the server's fault.
+    // The server gets this error when the harness closes the connection at the end of a scenario, so the server is not to blame.
     if exception.is_some() && PEER_GONE_MESSAGES.iter().any(|error| last_line.contains(error)) {
         return None;
     }
@@ -193,7 +193,7 @@ pub fn crash_backtrace<'e>(
     })
 }
 
-/// Returns the reason why no debugger could examine the crash, if an attempt was made.
+/// Returns the reason why no debugger could examine the crash. Returns `None` if the crash was examined or no examination was attempted.
 pub fn untraced_reason(events: &[Event]) -> Option<&str> {
     events.iter().find_map(|event| match &event.kind {
         EventKind::Untraced { why } => Some(why.as_str()),

@@ -240,7 +240,8 @@ impl Deviations {
         entries.map(|(index, _)| index).collect()
     }
 
-    /// Marks the findings that are covered by deviations.
+    /// Marks the findings that deviations cover. Adds a hint to the help text of any other finding for which a deviation states a different
+    /// symptom.
     pub fn mark(&self, scenario: &str, findings: &mut [JudgedFinding]) {
         for judged in findings {
             if let Some(entry) = self.find_covering(scenario, &judged.finding) {

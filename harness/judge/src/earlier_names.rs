@@ -31,8 +31,8 @@ struct NameExchange {
 }
 
 impl EarlierNames {
-    /// Stores the names that a job may have left published. A refused publish counts as well, because Hydra's name server stores its port,
-    /// and returns this port after the previous port is withdrawn.
+    /// Stores the names that a job may have left published. A refused publish counts as well, because Hydra's name server stores the
+    /// refused port, and returns it after the previous port is withdrawn.
     pub fn record(&mut self, events: &[Event]) {
         let (answered, open) = exchanges(events);
         let answered = answered.into_iter().map(|one| (one.request, one.succeeds));

@@ -70,7 +70,7 @@ fn is_zero(line: &usize) -> bool {
 }
 
 impl Event {
-    /// Creates an event with this number, with time 0 and without a line of a scenario.
+    /// Creates an event with this number. Its time is 0, and it belongs to no line of a scenario.
     pub fn new(seq: u64, kind: EventKind) -> Self {
         Self { seq, time_us: 0, line: 0, cut: 0, kind }
     }
@@ -275,8 +275,8 @@ pub enum EventKind {
         /// The line without its newline; long lines are cut.
         line: Bytes,
     },
-    /// The launcher failed to start the processes, but the same command was able to start fewer processes or, without the words that the
-    /// scenario adds to the command, all processes.
+    /// The launcher failed to start the processes. It was able to start fewer processes or, without the words that the scenario adds to its
+    /// command, all processes.
     #[serde(rename = "starts_fewer")]
     StartsFewerRanks {
         /// The number of ranks that the launcher was able to start.
@@ -378,9 +378,9 @@ pub enum EventKind {
     /// A debugger's view of a process that was killed by a signal. Crashes are analyzed only on request, because the analysis takes time.
     /// The whole scenario is then played once more, and the backtrace is from that second run.
     Backtrace(Box<Backtrace>),
-    /// A crash was analyzed, but no debugger was allowed to attach to the process.
+    /// The analysis of a crash failed, because no debugger could examine the process.
     Untraced {
-        /// The reason why no debugger could attach.
+        /// The reason why no debugger could examine the process.
         why: String,
     },
     /// The result of the plain run, in which the server does nothing unusual. The program's other runs are compared with this run.
@@ -444,8 +444,8 @@ pub enum EventKind {
     },
     /// An action by which the runner terminates the job, and the result of the action.
     JobEnding(JobTermination),
-    /// Processes that a rank of a program had started outlived that rank. They had left the rank's process group, so they survived when
-    /// that group was killed.
+    /// Processes that a rank of a program had started outlived that rank. They had left the rank's operating-system process group, so they
+    /// survived when that group was killed.
     #[serde(rename = "left_behind")]
     LeftoverProcesses {
         /// The command names of the processes.
@@ -536,8 +536,8 @@ pub enum PlainRun {
     /// All processes of the program ended with status 0.
     #[serde(rename = "ended_well")]
     Succeeded,
-    /// All processes of the program ended with status 0, but with these flaws. They are reported only in scenarios in which the server does
-    /// nothing unusual.
+    /// All processes of the program ended with status 0, but the program has these flaws. The flaws are reported only in scenarios in which
+    /// the server does nothing unusual.
     Flawed(Vec<Flaw>),
     /// A process did not end with status 0.
     #[serde(rename = "ended_badly")]
@@ -555,7 +555,7 @@ impl PlainRun {
     }
 }
 
-/// A process of a program, and how it ended.
+/// A process of a program, and the way in which the process ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessEnd {
     /// The process of the program.
@@ -670,8 +670,8 @@ fn differs_in_received_value(plain: (&[u8], &ReceivedValues), seen: (&[u8], &Rec
 }
 
 impl Difference {
-    /// Compares two outputs of a process, which received different values in the two runs. Lines that differ only in
-    /// received values count as equal.
+    /// Compares two outputs of a process, which received different values in the two runs. Returns the first difference, if any. Lines that
+    /// differ only in received values count as equal.
     pub fn between(plain: (&[u8], &ReceivedValues), seen: (&[u8], &ReceivedValues)) -> Option<Self> {
         let [left, right] = [plain.0, seen.0].map(|text| text.split(|b| *b == b'\n').collect::<Vec<_>>());
         let cut = |line: &[u8]| Bytes(line[..line.len().min(200)].to_vec());

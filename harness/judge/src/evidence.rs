@@ -203,12 +203,12 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
             let group = |finding: &Finding| finding.proc.map(|proc| proc.group);
             of_group.contains(&effect.requirement.as_str()) && group(effect) == group(cause)
         }
-        // The upstream releases a barrier that the proxy reported wrongly.
+        // The proxy reported a barrier wrongly, so the upstream may release the processes too early.
         ids::HYDRA_UPSTREAM_BARRIER_ONCE => {
             let is_about_barrier = ids::rules::BARRIER_HOLDS.contains(&effect.requirement.as_str());
             is_about_barrier || effect.kind == Some(ObservationKind::EarlyBarrierExit)
         }
-        // The upstream answers the request as the proxy altered it.
+        // The proxy altered the request, so the upstream answers the altered request.
         ids::HYDRA_UPSTREAM_REQUESTS_KEPT => {
             let request = |operation: Operation| operation.exchange().command(Direction::ToServer);
             matches!(effect.kind, Some(ObservationKind::Response(operation))
@@ -248,7 +248,7 @@ pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event
     kept
 }
 
-/// Returns the last message of a process up to event `seq`, and the preceding message from the other side.
+/// Returns the event numbers of a process's last message up to event `seq`, and of the preceding message from the other side.
 fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let messages = events.iter().rev().filter(|event| event.seq <= seq);
     let of_process =
@@ -262,7 +262,8 @@ fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     within.take(MAX_EVENTS_PER_MESSAGE).map(|(seq, _)| seq).collect()
 }
 
-/// Returns the messages up to event `seq` that the scenario sent to a process in place of correct answers, each with the preceding request.
+/// Returns the event numbers of the messages that the scenario sent to a process in place of correct answers, and of the requests before
+/// these messages. Events after `seq` are ignored.
 fn scripted_answers(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let events = &events[..events.partition_point(|event| event.seq <= seq)];
     let mut kept = Vec::new();
@@ -280,7 +281,8 @@ fn scripted_answers(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     kept
 }
 
-/// Returns the requests that may have caused a crash: the unanswered requests, the last request, and all requests that start processes.
+/// Returns the event numbers of the requests that may have caused a crash: the unanswered requests, the last request, and all requests that
+/// start processes.
 fn requests_before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     let events = &events[..events.partition_point(|event| event.seq < loss)];
     let requests = || {
@@ -310,7 +312,7 @@ fn requests_before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     kept
 }
 
-/// Returns the events of the request to which this event belongs.
+/// Returns the numbers of the events of the request to which event `seq` belongs.
 fn request(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let is_of = |event: &&Event| message(event).is_some_and(|(of, _)| of == proc);
     let writes = |event: &&Event| message(event).is_some_and(|(_, writer)| writer == WritingSide::Client);

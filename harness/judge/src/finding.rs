@@ -26,7 +26,7 @@ pub enum PartyKind {
 /// The text that introduces the launcher's exit in an observation.
 const LAUNCHER_END: &str = "; the launcher, ";
 
-/// A requirement broken at a place in a transcript.
+/// A violation of a requirement at one point of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// Id of the requirement.

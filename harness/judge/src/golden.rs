@@ -14,7 +14,7 @@ pub fn folders() -> impl Iterator<Item = &'static str> {
     names.into_iter()
 }
 
-/// Returns the text of a file. The path is relative to `golden`.
+/// Returns the text of the file at this path, relative to `golden`. Returns `None` if there is no such text file.
 pub fn file(path: &Path) -> Option<&'static str> {
     GOLDEN.get_file(path)?.contents_utf8()
 }

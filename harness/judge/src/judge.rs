@@ -68,8 +68,8 @@ pub struct ScenarioOutcome {
     pub crashed: Option<(String, i32)>,
     /// The versions negotiated on the connections, for example `1.1`, the lowest first.
     pub negotiated: Vec<String>,
-    /// Names of processes that outlived the rank of a program that started them. They had left the rank's process group, so they survived
-    /// when that group was killed. The list is empty unless the runner looked for such processes.
+    /// Names of processes that outlived the rank of a program that started them. They had left the rank's operating-system process group,
+    /// so they survived when that group was killed. The list is empty unless the runner looked for such processes.
     pub leftover_processes: Vec<String>,
     /// The reason why the implementation could not be judged.
     pub unjudged: Option<UnjudgedReason>,
@@ -168,7 +168,7 @@ impl Judge {
         Self { monitor: Monitor::new(), has_no_scenario: true, ..Self::new(party, Vec::new()) }
     }
 
-    /// Returns and removes the findings of the monitors so far, against all parties.
+    /// Returns and removes the findings against all parties that the monitors have reported so far.
     pub fn take_monitor_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.monitor_findings)
     }
@@ -185,8 +185,8 @@ impl Judge {
             if self.party == PartyKind::Library && !library::attribute_to_library(&mut finding, event) {
                 continue;
             }
-            // The limits apply to each party separately, so that the harness's deliberate violations do not displace findings against the
-            // implementation.
+            // The limits apply to each party separately. Otherwise, the harness's deliberate violations could exhaust the limit, and
+            // findings against the implementation would be dropped.
             let against_party = || self.monitor_findings.iter().filter(|f| f.party == finding.party);
             let of_process = against_party().filter(|f| f.proc == finding.proc).count();
             let of_requirement = against_party().filter(|f| f.requirement == finding.requirement).count();
@@ -737,7 +737,7 @@ impl Judge {
     ) {
         if choice.kind == ExpectationKind::Close {
             self.conversation.link(p).skips_steps = true;
-            // If the scenario accepts a close as the response to a spawn, the close refuses the spawn.
+            // If the scenario accepts a close as the response to a spawn, the close counts as a refusal of the spawn.
             if choices.iter().any(Choice::answers_spawn) {
                 self.conversation.refuse_spawn();
             }
@@ -1019,7 +1019,7 @@ fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String 
     reason.map_or_else(|| valid_outcomes(choices), |why| format!("{} ({why})", valid_outcomes(choices)))
 }
 
-/// Describes the outcomes that were expected instead of `seen`: those that pass, or else the allowed outcomes other than `seen`.
+/// Describes the outcomes that were expected instead of `seen`: those that pass or, if none passes, the allowed outcomes other than `seen`.
 fn describe_usual_outcomes(choices: &[Choice], seen: &Choice) -> String {
     match choices.iter().any(|choice| choice.grade == Grade::Pass) {
         true => format_choices(choices, |choice| choice.grade == Grade::Pass),
@@ -1076,7 +1076,7 @@ mod tests {
     }
 
     #[test]
-    fn many_findings_about_one_requirement_do_not_displace_another() {
+    fn finding_limit_applies_to_each_requirement() {
         let unrequested = (0..1100).map(|rank| event(&format!("{rank} < cmd=maxes rc=0")));
         let malformed = event("0 < junk");
         let mut judge = Judge::new(PartyKind::Server, Vec::new());

@@ -90,7 +90,7 @@ impl Kvs {
         self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.rank)))
     }
 
-    /// Records that the server has refused a put. The put's value must not be returned by a get, unless another put has the same value.
+    /// Records that the server has refused a put. A get must not return the put's value, unless another put has the same value.
     pub(crate) fn record_refusal(&mut self, key: &[u8], value: &[u8], by: u32) {
         let open = self.find_unacknowledged(key, value, by);
         if let Some(puts) = self.puts.get_mut(key) {

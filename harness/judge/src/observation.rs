@@ -112,7 +112,8 @@ impl IncompleteMessage {
     }
 }
 
-/// Describes the requests that the server has not read by naming the processes that sent them. Returns an empty string if `procs` is empty.
+/// Describes the requests that the server has not read. The description names `procs`, the processes that sent these requests. Returns an
+/// empty string if `procs` is empty.
 pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
     let ranks = Proc::list(procs);
     match procs.len() {

@@ -51,7 +51,8 @@ pub fn offering_option(command: &[String]) -> Option<String> {
     (!is_given).then(|| format!("pass {option} to {launcher} to enable the wire protocol"))
 }
 
-/// In findings about a connection that was not offered, replaces the help text with the advice of [`offering_option`].
+/// Replaces the help text of each finding about the environment that offers the wire protocol with the advice of [`offering_option`], if
+/// there is any.
 pub(crate) fn suggest_option(findings: &mut [JudgedFinding], command: &[String]) {
     let about = |judged: &JudgedFinding| needs_offer(&judged.finding.requirement);
     if let Some(option) = offering_option(command) {

@@ -345,8 +345,8 @@ impl ProcessState {
         }
     }
 
-    /// Describes the output of the plain run and the output of this run if they differ. Returns `None` if the process failed, because its
-    /// output is then incomplete and its end is reported elsewhere.
+    /// Describes the output of the plain run and the output of this run. Returns `None` if the outputs are equal or the process failed. The
+    /// output of a failed process is incomplete, and the failure is reported elsewhere.
     fn differing_output(&self) -> Option<(String, String)> {
         let difference = self.difference.as_ref().filter(|_| self.ended_well())?;
         let (plain, seen) = match difference {

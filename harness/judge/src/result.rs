@@ -24,8 +24,8 @@ use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_re
 /// Number of final events in the result of a failed scenario, not counting output.
 const LAST_EVENTS: usize = 40;
 
-/// Maximum number of output lines in a result, counted separately for the start and the end of the output. These lines do not displace
-/// other events.
+/// Maximum number of output lines in a result, counted separately for the start and the end of the output. These lines do not count towards
+/// the limit for other events.
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.
@@ -102,7 +102,7 @@ pub fn scenario_result(
         judged(catalogue, Finding { seq, ..finding })
     }));
     findings.extend(not_started.map(|finding| judged(catalogue, finding)));
-    // The sort is stable, so that findings of equal severity and kind remain in the order of the events.
+    // The sort is stable, so findings of equal severity and kind remain in the order of the events.
     findings.sort_by_key(|judged| (Reverse(judged.severity), FindingKind::of(&judged.finding)));
     mark_valid_input(&mut findings, &outcome.events, outcome.party);
     if let Some(EventKind::Launched { command, .. }) = outcome.events.first().map(|event| &event.kind) {
@@ -241,8 +241,8 @@ fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     }
 }
 
-/// Returns the finding about a launcher that fails although the same command can start fewer processes or, without the words that the
-/// scenario adds, all processes.
+/// Returns the finding about a launcher that failed to start the processes, although it was able to start fewer processes or, without the
+/// words that the scenario adds to its command, all processes.
 fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     let Some(UnjudgedReason::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
     let (seq, fewer) = outcome.events.iter().find_map(|event| match event.kind {
@@ -872,7 +872,7 @@ mod tests {
     }
 
     #[test]
-    fn output_does_not_displace_excerpt_messages() {
+    fn output_lines_do_not_count_as_last_events() {
         let all =
             (0..50).flat_map(|_| [event("0 leaves")].into_iter().chain((0..300).map(|_| printed("noise"))));
         let all = numbered(all).into_iter();

@@ -37,7 +37,7 @@ const MAX_UNANSWERED: usize = 5;
 const CUT_OFF_REQUIREMENTS: [&str; 3] =
     [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
 
-/// Returns the signal, if the event shows that a process of the program died of a fault.
+/// Returns the signal that killed a process, if the event reports the death and its cause is [`SignalCause::Fault`].
 fn fault_signal(event: &Event) -> Option<i32> {
     match event.kind {
         EventKind::Exited { exit: Exit::Signal(signal), .. } => {

@@ -136,7 +136,7 @@ fn is_success(line: &[u8]) -> bool {
     get(line, "rc").is_none_or(|rc| grammar::parse_int(rc) == Some(0))
 }
 
-/// Returns whether a response has the same meaning as the upstream's response, in the fields that matter to a client.
+/// Returns whether a response and the upstream's response agree in all fields that matter to a client.
 fn same_reply(seen: &[u8], given: &[u8]) -> bool {
     let keys = ["value", "port"].iter().all(|key| get(seen, key) == get(given, key));
     is_success(seen) == is_success(given) && (keys || !is_success(given))
@@ -148,7 +148,7 @@ impl UpstreamMonitor {
         std::mem::take(&mut self.findings)
     }
 
-    /// Reads the next event, with the messages that it completes.
+    /// Reads the next event and the messages that it completes.
     pub(crate) fn observe(&mut self, event: &Event, messages: &[CompletedMessage<'_>]) {
         self.seq = event.seq;
         match &event.kind {
@@ -484,7 +484,7 @@ fn is_doubled(body: &[u8]) -> bool {
     body.windows(2).any(|two| two == b";;")
 }
 
-/// Decodes a body. Returns `None` if the body contains a doubled semicolon, or contains no tuples.
+/// Decodes a body. Returns `None` if the body contains a doubled semicolon or no tuples.
 fn plain(direction: Direction, body: &[u8]) -> Option<Decoded<'_>> {
     let message = Decoded::new(direction, Framing::Frames, body);
     (message.has_tuples() && !is_doubled(body)).then_some(message)
@@ -696,7 +696,7 @@ mod tests {
         findings.into_iter().map(|f| (f.requirement, format!("{} / {}", f.expected, f.seen))).collect()
     }
 
-    /// Plays messages of four ranks on two nodes.
+    /// Returns the findings about these messages of four ranks on two nodes.
     fn found(lines: &[&str]) -> Vec<(String, String)> {
         played(vec![launched(4, 2)], lines, false)
     }
@@ -708,7 +708,7 @@ mod tests {
         assert!(text.contains(expected), "{text}");
     }
 
-    /// A correct proxy causes no findings, even if the messages are repeated several times.
+    /// In each case, the proxy behaves correctly, or the monitor cannot determine whether it does.
     #[rstest]
     #[case::flush_and_barrier(&[
         "0 > cmd=put kvsname=k key=a value=1", "0 < cmd=put_result rc=0",
@@ -823,7 +823,7 @@ mod tests {
         assert_reported(&found(lines), id, expected);
     }
 
-    /// Plays messages of two ranks of the same proxy that have negotiated PMI-2.
+    /// Returns the findings about these messages of two ranks that have negotiated PMI-2 and share a proxy.
     fn found_in_frames(lines: &[&str]) -> Vec<(String, String)> {
         let mut start = vec![launched(2, 1)];
         start.extend(events(&[

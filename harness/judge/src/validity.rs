@@ -19,8 +19,8 @@ const SPAWN_INDEX_REQUIREMENT: &str = ids::RFC13_SPAWN_ARG_INDICES;
 /// Returns whether only valid input led to a failure of `under_test`.
 ///
 /// Every message from the other side must follow the grammar and fit the state at that point. An incomplete message is invalid, because the
-/// receiver may already have read it in a different way. `shown_at` is the event that shows the failure. Without such an event, as for a
-/// crash, all messages to open connections count.
+/// receiver may already have read it in a different way. `shown_at` is the event that shows the failure. If no event shows it, for
+/// example after a crash, all messages to open connections count.
 pub fn is_reached_by_valid_input(events: &[Event], under_test: PartyKind, shown_at: Option<u64>) -> bool {
     let ours = if under_test == PartyKind::Server { PartyKind::Client } else { PartyKind::Server };
     let end = match shown_at {

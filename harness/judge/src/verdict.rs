@@ -336,7 +336,7 @@ pub struct RunEnd {
     pub deviations: usize,
     /// Entries of the deviations file whose deviations no longer occur.
     pub stale: Vec<StaleDeviation>,
-    /// Selected scenarios without a result, because the run ended early.
+    /// Number of selected scenarios that have no result because the run ended early.
     pub unfinished: usize,
     /// True if the user interrupted the run.
     pub interrupted: bool,

@@ -178,7 +178,7 @@ impl Monitor {
         }
     }
 
-    /// Judges a message from a client that is not a request.
+    /// Judges a client's message that is not a request.
     pub(super) fn bad_request(&mut self, p: Proc, message: &Decoded<'_>) {
         let Some(error) = message.error() else { return };
         let seen = ObservationText::message(message.text);
@@ -207,7 +207,7 @@ impl Monitor {
         }
     }
 
-    /// Judges a message from a server that is not a response.
+    /// Judges a server's message that is not a response.
     pub(super) fn bad_response(&mut self, p: Proc, message: &Decoded<'_>) {
         let Some(error) = message.error() else { return };
         match message.framing {

@@ -50,7 +50,7 @@ impl Monitor {
         self.connections.read(event)
     }
 
-    /// Judges an event, with the messages that it completes.
+    /// Judges an event and the messages that it completes.
     pub(crate) fn judge(&mut self, event: &Event, messages: &[CompletedMessage<'_>]) {
         self.seq = event.seq;
         match &event.kind {

@@ -48,7 +48,7 @@ impl Placement {
     /// the number is unknown. Returns the expected and the observed placement if they differ.
     pub(super) fn contradiction(&self, mapping: &[u32], nodes: u32) -> Option<(String, String)> {
         if self.has_several() {
-            // The maps from each reported node, and from each node of the mapping, to the first rank on that node.
+            // The first map contains the first rank on each reported node, and the second map the first rank on each node of the mapping.
             let (mut of_name, mut of_number) = (BTreeMap::new(), BTreeMap::new());
             let (a, b) = self.nodes.iter().find_map(|(rank, name)| {
                 let number = mapping.get(*rank as usize)?;

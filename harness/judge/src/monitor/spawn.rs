@@ -99,8 +99,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the arguments that a process should have received, if the process received the same text, but split differently into
-    /// arguments.
+    /// Returns the arguments that a process should have received, if the process received the same text split differently into arguments.
+    /// Otherwise, returns `None`.
     pub(crate) fn arguments_in_pieces(&self, p: Proc, args: &[Bytes]) -> Option<&[Bytes]> {
         let text = join_with_blanks(args);
         let requested = &self.groups.get(&p.group)?.arguments;

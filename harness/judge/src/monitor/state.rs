@@ -351,7 +351,7 @@ pub struct Monitor {
     pub(super) contested_names: HashSet<Vec<u8>>,
     /// The number of complete spawn requests.
     pub(super) spawned: u32,
-    /// The number of processes that spawn requests asked for, including requests that were otherwise invalid.
+    /// The number of processes that spawn requests asked for. Requests that are otherwise invalid count as well.
     pub(super) processes_requested: u64,
     /// The number of processes that were started in spawned groups.
     pub(super) processes_spawned: u64,
@@ -636,7 +636,7 @@ impl Monitor {
         self.find(PartyKind::Server, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Reports a violation by the client that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid
+    /// Reports a client's violation that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid
     /// request or counts it towards a barrier. Therefore no later finding against the server may depend on the request.
     pub(super) fn client_error(
         &mut self,
@@ -655,7 +655,7 @@ impl Monitor {
         self.forget_state(p, Unspecified::RuleViolation);
     }
 
-    /// Reports a violation by the client that a server may not notice.
+    /// Reports a client's violation that a server may not notice.
     pub(super) fn client_misuse(
         &mut self,
         p: Proc,

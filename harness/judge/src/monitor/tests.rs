@@ -180,7 +180,7 @@ fn acting_on_an_unterminated_request_is_a_violation(
     "0 < cmd=maxes rc=0 kvsname_max=64 keylen_max=32 vallen_max=128"
 )]
 #[case::unknown_response("0 >| cmd=maxima", "0 < cmd=maxima rc=-1")]
-fn response_before_the_newline_breaks_the_newline_rule(#[case] unended: &str, #[case] answer: &str) {
+fn response_before_newline_breaks_newline_rule(#[case] unended: &str, #[case] answer: &str) {
     assert_eq!(after_joining(&[unended, answer]), ["rfc13.wire.newline"]);
     assert_eq!(after_joining(&[answer]), ["rfc13.wire.lock-step"]);
 }
@@ -239,7 +239,7 @@ fn server_may_reject_arguments_numbered_from_one(#[case] numbers: &[u32], #[case
 #[rstest]
 #[case::longest(19, "rfc13.maxes.honoured")]
 #[case::shorter(18, "rfc13.abnf.c-put")]
-fn silence_after_the_longest_put_breaks_the_maxes_rule(#[case] length: usize, #[case] cited: &str) {
+fn silence_after_longest_put_breaks_maxes_rule(#[case] length: usize, #[case] cited: &str) {
     let put = format!("0 > cmd=put kvsname=k key=a value={}", "v".repeat(length));
     let lines = [
         "0 > cmd=get_maxes",
@@ -320,7 +320,7 @@ fn invalid_put_may_have_stored_its_value() {
 const NO_FIELDS: &str = "argcnt=0\npreput_num=0\ninfo_num=0\n";
 
 #[test]
-fn invalid_spawn_makes_later_spawn_responses_ambiguous() {
+fn invalid_spawn_makes_later_responses_ambiguous() {
     let request = |nprocs, end: &str| format!("0 > {}", spawn(nprocs, &format!("{NO_FIELDS}endcmd{end}")));
     let (broken, whole) = (request(1, "cmd=get_appnum"), request(3, ""));
     let one = "0 < cmd=spawn_result rc=0 errcodes=0";
@@ -458,7 +458,7 @@ fn judges_names_only_if_the_order_is_known() {
 #[case::killed(&[EventKind::Ended { proc: P, ours: true }], false)]
 #[case::does_not_end(&[EventKind::StillRunning { procs: vec![P], proof: HangProof::Idle }, EventKind::ClosedByClient { proc: P }], false)]
 #[case::reset(&[EventKind::LeftUnread { proc: P }, EventKind::ClosedByClient { proc: P }], false)]
-fn partial_message_is_a_violation_if_the_client_closes(#[case] end: &[EventKind], #[case] broken: bool) {
+fn client_must_complete_its_message_before_closing(#[case] end: &[EventKind], #[case] broken: bool) {
     for (partial, requirement) in
         [("0 >| cmd=get_ma", "rfc13.wire.newline"), ("0 > mcmd=spawn\nnprocs=1", "rfc13.abnf.c-spawn")]
     {
@@ -620,7 +620,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
         "1 << cmd=kvs-fence-response;rc=1;",
     ];
     assert!(found(2, &leaves).is_empty());
-    // The name of the tuple is longer than the draft allows.
+    // The key of the tuple is longer than the draft allows.
     let long = format!("0 >> cmd=job-getid;{}=1;", "k".repeat(65));
     assert!(found(1, &[&long, "0 closed"]).is_empty());
     let longest = format!("0 >> cmd=job-getid;{}=1;", "k".repeat(64));
@@ -681,7 +681,7 @@ fn every_operation_has_grammar_rules() {
     }
 }
 
-/// Judges a mapping after two processes have started with these variables.
+/// Judges a mapping after two processes have started with these variables. Returns the expected behaviour that each finding states.
 fn mapping_of_two(nodes: u32, env: [(&str, &str); 2], mapping: &str) -> Vec<String> {
     let starts = (0..).zip(env).map(|(rank, variable)| started(Proc { group: 0, rank }, &[variable]));
     let answer = format!("0 < cmd=get_result rc=0 value={mapping}");

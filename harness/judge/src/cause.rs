@@ -151,7 +151,7 @@ pub fn key(finding: &Finding) -> String {
     if finding.requirement != NO_CRASH {
         return shape(finding);
     }
-    // Assertions in the same file may have the same shape, because a shape contains no line numbers.
+    // The text of an assertion serves as its key. Shapes contain no line numbers, so different assertions may have the same shape.
     let assertion = || finding.seen.split_once(": ").map(|(_, assertion)| assertion.to_owned());
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }

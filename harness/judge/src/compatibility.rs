@@ -157,10 +157,10 @@ impl Observations {
                     if proc.group != Proc::PROXY_GROUP =>
                 {
                     let link = links.entry(*proc).or_default();
-                    // If the client ends now, the closed connection may be the cause, rather than the previous
-                    // response.
+                    // If the client ends now, the closed connection may be the cause, rather than the previous response.
+                    // The previous response is therefore not counted.
                     self.record_continuation(link, None);
-                    // If several requests are pending, the log does not show which one the server rejects.
+                    // If several requests are pending, the log does not show which one the server rejects, so none is counted.
                     if let [request] = link.pending.make_contiguous() {
                         self.request(request, false);
                     }
@@ -222,7 +222,8 @@ impl Observations {
         };
         let place = link.pending.iter().position(answers);
         let Some(request) = place.and_then(|place| link.pending.remove(place)) else {
-            // A stray response shows nothing about the format of responses, but it may be why the client stops.
+            // A stray response shows nothing about the format of responses. It may be why the client stops, so the previous response
+            // is not counted.
             return self.record_continuation(link, None);
         };
         let outcome = match read.rc {

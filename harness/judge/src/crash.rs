@@ -86,7 +86,7 @@ const PEER_GONE_MESSAGES: [&str; 4] = ["BrokenPipe", "Broken pipe", "ConnectionR
 pub(crate) struct OwnEnd {
     /// Number of the event that reports the exit.
     pub(crate) seq: u64,
-    /// The launcher and its exit status.
+    /// A description of the exit: the launcher, its exit status, and a line of its output.
     pub(crate) text: String,
     /// True if the server exited because of an uncaught exception.
     pub(crate) is_exception: bool,

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn lookup_of_an_unpublished_port_is_a_finding() {
+    fn lookup_must_not_return_an_unpublished_port() {
         let lookup = |service: &str, port: &str| {
             (format!("cmd=lookup_name service={service}"), format!("cmd=lookup_result rc=0 port={port}"))
         };

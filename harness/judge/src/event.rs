@@ -140,7 +140,7 @@ pub enum EventKind {
         /// The cause, with the name of the program.
         why: String,
     },
-    /// A process with `PMI_PORT` has connected and introduced itself, before any other message.
+    /// A process with `PMI_PORT` has connected and, before any other message, introduced itself.
     Greeted {
         /// The process that has connected.
         proc: Proc,
@@ -173,14 +173,14 @@ pub enum EventKind {
         #[serde(rename = "told")]
         reply: Bytes,
     },
-    /// Bytes from the client to the server, as written.
+    /// Bytes that the client wrote to the server.
     ToServer {
         /// The client that wrote the bytes.
         proc: Proc,
         /// The written bytes.
         bytes: Bytes,
     },
-    /// Bytes from the server to the client, as read.
+    /// Bytes that the client read from the server.
     FromServer {
         /// The client to which the bytes were sent.
         proc: Proc,
@@ -454,7 +454,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Returns the bytes that a client or its server wrote, with the client and the direction.
+    /// Returns the client, the direction and the bytes, if the event reports bytes on a client's connection.
     pub fn message_bytes(&self) -> Option<(Proc, Direction, &[u8])> {
         match self {
             Self::ToServer { proc, bytes } => Some((*proc, Direction::ToServer, &bytes.0)),

@@ -15,8 +15,8 @@ use crate::{Finding, PartyKind};
 /// Maximum number of findings per result that are explained.
 pub(crate) const MAX_EXPLAINED_FINDINGS: usize = 10;
 
-/// Maximum number of events per message. It also limits the number of processes whose last request is considered a possible cause of a
-/// crash.
+/// Maximum number of events to keep for a message, which may consist of several writes. It also limits the number of processes whose last
+/// request is considered a possible cause of a crash.
 const MAX_EVENTS_PER_MESSAGE: usize = 20;
 
 /// Prefixes of requests that start processes. A spawn request may cause a crash later and in other processes, so it counts as a possible

@@ -50,7 +50,7 @@ pub enum ExpectationKind {
     Variable {
         /// The name of the variable.
         name: String,
-        /// The value of the variable.
+        /// The required value of the variable.
         value: Matcher,
     },
     /// The process has these arguments, which are separated by spaces.
@@ -516,10 +516,10 @@ mod tests {
     }
 
     #[rstest]
-    // After a non-ASCII letter, a tuple after the value, or a wrong number, later steps can still be judged.
+    // A value with a non-ASCII letter, or with a tuple after it, is captured, so later steps can still be judged.
     #[case("cmd=my_kvsname rc=0 kvsname=ƒ1", Some("ƒ1"))]
     #[case("cmd=my_kvsname rc=0 kvsname=a found=TRUE", Some("a"))]
-    // Nothing is captured from a different message, from a different outcome, or without a usable value.
+    // Nothing is captured from a message with a different command, a different outcome or no value.
     #[case("cmd=my_name rc=0 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=-1 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=0", None)]

@@ -50,7 +50,7 @@ pub struct Finding {
     /// The kind of observation, if code needs to distinguish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<ObservationKind>,
-    /// For a crash, its location, if a debugger was attached.
+    /// The location of the crash, if the finding is about a crash and a debugger was attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<CrashLocation>,
     /// Numbers of the other events that prove the violation, if it follows from operations of several processes.

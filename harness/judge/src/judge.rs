@@ -31,8 +31,9 @@ use crate::{Finding, Monitor, PartyKind, Severity};
 /// Maximum number of monitor findings that cite the same requirement. Further findings are dropped, because they would add no information.
 const MAX_FINDINGS_PER_REQUIREMENT: usize = 1000;
 
-/// Maximum number of monitor findings about a process, against the party under test, before a scenario ends early. The limit applies to
-/// each process separately: in a scenario with hundreds of processes, one note about each of them must not end the scenario.
+/// Maximum number of monitor findings against the party under test that concern the same process. After more findings, the scenario ends
+/// early. The limit applies to each process separately: in a scenario with hundreds of processes, one note about each of them must not end
+/// the scenario.
 const MAX_FINDINGS_PER_PROCESS: usize = 200;
 
 /// The requirement that is broken by a job that keeps running after all of its processes have ended.

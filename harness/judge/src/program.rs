@@ -191,7 +191,7 @@ impl ProcessState {
         self.awaits_response &= is_partial;
     }
 
-    /// Reads a request. For a put, returns the key.
+    /// Reads a request, and returns the key if the request is a put.
     fn read_request(&mut self, message: &Decoded<'_>) -> Option<Vec<u8>> {
         let operation = message.operation();
         self.last_operation = operation;
@@ -478,7 +478,7 @@ impl ProgramState {
         self.processes.iter().next().map(|(p, process)| ProcessEnd { proc: *p, kind: process.end() })
     }
 
-    /// Returns the result of this run, interpreted as a plain run.
+    /// Returns the result of this run as the result of a plain run.
     pub(crate) fn plain_run(&self) -> PlainRun {
         if !self.has_written {
             return PlainRun::Silent(self.first_process_end());
@@ -736,7 +736,7 @@ impl ProgramState {
         Some(("an exit status other than 0".to_owned(), seen))
     }
 
-    /// Returns the last get of a key that another process has put without a barrier in between, and the process that has put the key.
+    /// Returns the last get that no barrier separates from another process's put of the same key, and the process that put the key.
     fn early_get<'a>(&self, p: Proc, process: &'a ProcessState) -> Option<(&'a GetExchange, Proc)> {
         process.answered_gets.iter().rev().find_map(|get| {
             let put = self.puts.get(&(p.group, get.key.clone()))?;

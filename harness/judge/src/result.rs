@@ -273,9 +273,9 @@ pub const MIN_INTERFERENCE_FAILURES: u32 = 4;
 /// Statistics of a scenario that was played again after it had failed alongside other jobs.
 #[derive(Default)]
 struct ReplayStatistics {
-    /// Number of runs alone or alongside unrelated jobs, and number of failed runs among them.
+    /// Number of runs of the scenario alone or alongside unrelated jobs, and the number of these runs that failed.
     alone: (u32, u32),
-    /// Number of runs alongside other jobs of the implementation, and number of failed runs among them.
+    /// Number of runs of the scenario alongside other jobs of the implementation, and the number of these runs that failed.
     together: (u32, u32),
     /// The scenarios of the other jobs.
     other_scenarios: Vec<String>,

@@ -86,7 +86,7 @@ pub(crate) fn spawn(nprocs: u32, end: &str) -> String {
     format!("mcmd=spawn\nnprocs={nprocs}\nexecname=x\ntotspawns=1\nspawnssofar=1\n{end}")
 }
 
-/// Returns a line that the job writes to its standard error.
+/// Returns the event that reports a line on the job's standard error.
 pub(crate) fn printed(line: &str) -> EventKind {
     EventKind::Output { proc: None, stderr: true, line: Bytes(line.into()) }
 }
@@ -116,7 +116,7 @@ pub(crate) fn called(function: &str) -> EventKind {
     EventKind::Called { proc: P, function: function.into(), arguments: Vec::new(), held: false }
 }
 
-/// Returns the expectation that the call of rank 0 returns this code.
+/// Returns the event that records an expectation about the return code of rank 0's call.
 pub(crate) fn returns(cites: &str, code: &str) -> EventKind {
     let code = ReturnCode::new(code).expect("a code");
     expected(P, cites, ExpectationKind::Returns { code, outs: Vec::new() })

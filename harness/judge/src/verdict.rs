@@ -65,7 +65,7 @@ impl Verdict {
         !matches!(self, Self::NotApplicable | Self::Unjudged)
     }
 
-    /// Returns the name of the verdict in reports, for example `pass` or `could not judge`.
+    /// Returns the name of the verdict in reports, for example `pass` or `COULD NOT JUDGE`.
     pub fn label(self) -> &'static str {
         match self {
             Self::Pass => "pass",

@@ -48,7 +48,7 @@ pub(crate) enum HistoryResponse {
     Refused,
 }
 
-/// A history, in the order of the requests.
+/// The history of a session. The operations are in the order of their requests.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) operations: Vec<TimedOperation>,

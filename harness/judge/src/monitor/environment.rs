@@ -94,7 +94,7 @@ impl Monitor {
         };
         let number = |name: &str| env(name).and_then(|v| v.parse::<u32>().ok());
         if let Some(singinit) = &self.rank(p).singinit {
-            // The environment of this process was set before the process had a process manager.
+            // The environment of this process was set before the process had a process manager, so the variables are not judged.
             if let (SingletonState::Done(_), Some(why)) = (singinit, bad_fd) {
                 let expected =
                     "three more connections, for standard input, output and error, because of stdio=yes";

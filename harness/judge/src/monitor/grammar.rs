@@ -190,7 +190,7 @@ impl Monitor {
             }
             Framing::Frames => {
                 let expected = format!("a PMI-2 request, but {error}");
-                // A process that merely repeats the unusable PMI_RANK of its environment is not at fault.
+                // A process that merely repeats the unusable PMI_RANK of its environment is not to blame.
                 let given = self.rank(p).rank_variable.as_deref().map(str::as_bytes);
                 let is_given = matches!(error, DecodeError::BadValue { key: "pmirank", .. })
                     && message.raw("pmirank") == given;
@@ -257,7 +257,8 @@ impl Monitor {
             }
         };
         if matches!(error, DecodeError::Line(_)) {
-            // The response may repeat invalid bytes from the client, as a value or in an error message.
+            // If the state is unknown, the response may repeat invalid bytes from the client, as a value or in an error message. It is
+            // therefore not reported.
             if self.state_unknown(p) {
                 self.rank(p).pending.pop_front();
                 return;

@@ -221,9 +221,9 @@ impl Monitor {
     }
 
     /// Reports a missing response to a process that is in group barriers. If a request other than a barrier is pending, reports the missing
-    /// response to that request, and returns true. Otherwise, reports the first barrier that should have ended, if any, and returns false. A
-    /// barrier should have ended if all of its members have entered it. If the connection has ended, a barrier counts as well if none of its
-    /// members has finalized or ended.
+    /// response to that request, and returns true. Otherwise, reports the first barrier that should have ended, if any, and returns false.
+    /// A barrier should have ended if all of its members have entered it. If the connection has ended, a barrier counts as well if none of
+    /// its members has finalized or ended.
     pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: ObservationKind) -> bool {
         if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open_barriers.is_empty() {
             return false;

@@ -56,7 +56,7 @@ pub(super) fn values_rule<'a>(
     rules.find(|rule| *rule != common).unwrap_or(common)
 }
 
-/// Returns true if every PMI-2 server accepts this pair.
+/// Returns true if every known PMI-2 server accepts this pair.
 pub(super) fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
     is_key(key)
         && !value.is_empty()
@@ -87,7 +87,7 @@ impl Monitor {
         if known != kvsname {
             let expected = "the kvsname that get_my_kvsname returned";
             self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, quote_bytes(kvsname));
-            // A server may ignore the wrong kvsname and put the pair into the keyval space of the group.
+            // A server may ignore the wrong kvsname and put the pair into the keyval space of the group, so the key is not judged.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
             return false;
         }
@@ -187,7 +187,7 @@ impl Monitor {
         }
         // A library that has not received a jobid sends an empty jobid.
         let is_empty = jobid.as_ref().is_some_and(Vec::is_empty);
-        // No known server returns the values of another job.
+        // No known server returns the values of another job, so the response is not judged.
         if jobid.is_some() && !is_empty && jobid != self.group(p.group).names[1] {
             return RequestDetail::Plain;
         }

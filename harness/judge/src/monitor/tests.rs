@@ -401,7 +401,7 @@ fn judges_results_of_pmi2_responses(
     assert_eq!(all(2, &[&INITS_2[..], &joins, &[&request, &answer]].concat()), broken);
 }
 
-/// A process that repeats an unusable PMI_RANK from its environment is not at fault, but a process that sends a different invalid rank is.
+/// A process that repeats an unusable PMI_RANK from its environment is not to blame, but a process that sends a different invalid rank is.
 #[rstest]
 #[case::repeated("-1", &[])]
 #[case::other("many", &["pmi2.common.request-complete"])]

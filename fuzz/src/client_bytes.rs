@@ -1,7 +1,7 @@
 //! Target: the reference client, with arbitrary bytes from a server.
 //!
-//! Input: records that consist of a byte for the operation (0x7f for no operation), the bytes that the server then sends, and 0xff. A
-//! record without bytes from the server closes the connection.
+//! Input: records. Each record consists of a byte that selects an operation (0x7f selects no operation), the bytes that the server then
+//! sends, and 0xff. A record without bytes from the server closes the connection.
 
 use pmi_reference::client::{Client, ClientMisuse, ServerError, ServerResponse};
 use pmi_wire::grammar::Rule;

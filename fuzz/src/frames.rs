@@ -1,7 +1,7 @@
 //! Target: the framer of PMI-2, both directions of a connection, and the parsers of bodies, with arbitrary bytes.
 //!
-//! Input: a byte for the maximum length and the choice between frames and a connection, a byte for the fragmentation, and the stream. For a
-//! connection, the stream consists of records: a byte for the direction, the bytes, and 0xff.
+//! Input: a byte that selects the maximum length and either frames or a connection, a byte that selects the fragmentation, and the stream.
+//! For a connection, the stream consists of records. Each record consists of a byte that selects the direction, the bytes, and 0xff.
 
 use pmi_wire::pmi2::{Body, BodyError, SemicolonReading};
 use pmi_wire::{Connection, Decoded, Direction, Framer, Framing};
@@ -154,8 +154,8 @@ fn check_body(bytes: &[u8], reading: SemicolonReading) {
     }
 }
 
-/// Checks the fields of a well-formed message with these tuples, both before and after the message is printed and parsed again. Printed
-/// messages follow the draft.
+/// Checks that a well-formed message has the same fields after it is printed and parsed again, and that the return code of a response is
+/// the one in these tuples.
 fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
     let direction = message.direction;
     match message.spawn() {
@@ -166,7 +166,7 @@ fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
             assert_eq!(again.spawn(), Some(request), "printing changes the spawn request");
             assert_eq!(again.value("thrid"), message.value("thrid"));
         }
-        // These commands are sent in several messages, whose fields differ from those in the table.
+        // These requests consist of several messages, whose fields differ from those in the table, so they are not printed.
         None if message.exchange().is_some_and(|row| matches!(row.request, "concat" | "spawn")) => {}
         None => {
             let fields = known_fields(message);

@@ -1,7 +1,8 @@
 //! Target: the decoder of the messages that `hydra_pmi_proxy` sends to `mpiexec`.
 //!
-//! Input: a byte for the protocol family and a byte for the fragmentation, then records: a byte for the kind of frame, a byte for the
-//! length, and the body. Kinds of 240 and above are not frames: their bytes are added to the stream unchanged.
+//! Input: a byte that selects the protocol family, a byte that selects the fragmentation, and records. Each record consists of a byte that
+//! selects the kind of frame, a byte that states the length of the body, and the body. If the kind is 240 or above, the record is not a
+//! frame, and its body is added to the stream unchanged.
 
 use pmi_wire::hydra::{CodecError, Decoder, Family, ProxyMessage, ReceivedFrame};
 

@@ -1,6 +1,6 @@
 //! Target: the judge, with arbitrary events.
 //!
-//! Input: events. Each event consists of a byte for the kind, a byte for the process, the bytes, and 0xff.
+//! Input: events. Each event consists of a byte that selects its kind, a byte that selects a process, the bytes of the event, and 0xff.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};

@@ -1,6 +1,6 @@
 //! Target: the parser and printer of `PMI_process_mapping`, compared with a model that places the ranks one by one.
 //!
-//! Input: a byte for the form, two bytes for the number of ranks, then the value or the nodes of the ranks.
+//! Input: a byte that selects the form of the rest, two bytes that state the number of ranks, and either a value or the nodes of the ranks.
 
 use pmi_wire::{MappingForm, ProcessMapping, TooFewRanks};
 

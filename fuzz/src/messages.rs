@@ -1,6 +1,6 @@
 //! Target: the decoder of messages, for each row of the protocol table. The decoder must return the fields that were written.
 //!
-//! Input: a byte for the framing and the direction, a byte for the row, then the fields (see `input`).
+//! Input: a byte that selects the framing and the direction, a byte that selects the row, and the fields (see `input`).
 
 use arbitrary::Unstructured;
 use pmi_wire::grammar::Rule;

@@ -1,6 +1,7 @@
 //! Target: the PMI-2 reference server, with arbitrary bytes from several processes.
 //!
-//! Input: records that consist of a byte for the process, the bytes that it sends, and 0xff. A record without bytes closes the connection.
+//! Input: records. Each record consists of a byte that selects a process, the bytes that this process sends, and 0xff. A record without
+//! bytes closes the connection.
 //! All processes have already sent the init line. Processes 0 to 2 form the first group. Process 3 is alone in a second group, and each
 //! record for it triggers its next step.
 

@@ -1,8 +1,8 @@
 //! Target: the reference server, judged by the monitor. One to four ranks, and the processes that they spawn, perform operations in any
 //! dialect.
 //!
-//! Input: a byte for the number of ranks, the number of nodes, the dialect and the start, then four bytes for each step: the process, the
-//! operation, its arguments, and the way in which it is sent.
+//! Input: a byte that selects the number of ranks, the number of nodes, the dialect, and whether all processes join before the first step.
+//! Each step then consists of four bytes: the process, the operation, its arguments, and the way in which it is sent.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,6 +1,7 @@
 //! Target: the framer of lines and the parsers of messages, with arbitrary bytes.
 //!
-//! Input: a byte for the maximum length of a line and the reading of values, a byte for the fragmentation, and the stream.
+//! Input: a byte that selects the maximum length of a line and the reading of values, a byte that selects the fragmentation, and the
+//! stream.
 
 use pmi_wire::{Decoded, Direction, Framer, Framing, Message, MessageError, Operation, ValueReading};
 

@@ -1,4 +1,4 @@
-//! The C interface to the mutations of campaigns, for fuzzers of other projects: see `include/pmi_mutator.h`.
+//! The C interface to the mutations of campaigns, for the fuzzers of other projects. The C header is `include/pmi_mutator.h`.
 
 use std::ffi::c_int;
 use std::slice;

@@ -4,7 +4,7 @@ use super::circumstances::Occasion;
 use super::dialects::Dialects;
 use super::effect::Effect;
 
-/// The effects that make a server differ from the reference server; none by default.
+/// The effects that make a server differ from the reference server. By default, there are no effects.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
     effects: Vec<(Effect, Occasion, Dialects)>,

@@ -208,8 +208,8 @@ fn write(group: u32, rank: u32, op: &'static str, line: &str) -> SessionStep {
     }
 }
 
-/// Returns the steps of the plain PMI-2 session: every request that a server may receive, according to the draft or in practice. Each
-/// process begins with the init line, which offers PMI-2.
+/// Returns the steps of the plain PMI-2 session. They contain every request that a server may receive, according to the draft or in
+/// practice. Each process begins with the init line, which offers PMI-2.
 fn frame_steps() -> Vec<SessionStep> {
     let mut steps = Vec::new();
     for (group, rank, body) in FRAMES {

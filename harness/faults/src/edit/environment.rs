@@ -27,7 +27,7 @@ impl Editable for ProcessVariables {
                 set(self, "PMI_SIZE", places.iter().filter(|node| **node == here).count().to_string());
             }
             ["more-variables"] => {
-                // PMI_ID has a meaning only if PMI_PORT is set.
+                // Without PMI_PORT, PMI_ID has no meaning and may have any value.
                 if !self.iter().any(|(name, _)| *name == "PMI_PORT") {
                     self.push(("PMI_ID", "7".into()));
                 }

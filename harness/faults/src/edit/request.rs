@@ -23,7 +23,7 @@ pub(crate) enum RequestOutcome {
 /// The facts about a request that steps can test or use in addition to the [`Circumstances`], such as the process's earlier requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestSituation {
-    /// The number of requests for each operation that the process has made, including this request. The name `thread` counts the
+    /// For each operation, the number of requests that the process has made, including this request. The entry `thread` counts the
     /// requests with a `thrid`.
     pub(crate) counts: Vec<(&'static str, u64)>,
     /// The number of puts since the last barrier, including this one.

@@ -533,7 +533,7 @@ mod tests {
     /// A process that has left the first fence together with its node stays in the barrier while another of its threads waits in the next
     /// fence.
     #[test]
-    fn per_node_fault_keeps_later_fences_waiting() {
+    fn per_node_fault_releases_two_overlapping_fences() {
         let fault = faults().find(|fault| fault.name == "barrier-per-node").unwrap();
         let config = Config { nodes: 2, pmi2: true, wrapper: fault.behaviour(), ..Config::default() };
         let mut server = Server::new(config);

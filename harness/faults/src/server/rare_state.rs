@@ -22,7 +22,7 @@ pub struct EarlierJob {
 
 #[derive(Debug, Default)]
 pub(super) struct RareState {
-    /// The number of requests for each operation, by process.
+    /// For each process, the number of requests for each operation.
     pub(super) counts: HashMap<Proc, Vec<(&'static str, u64)>>,
     /// The number of puts of each process since the last barrier.
     pub(super) puts_in_round: HashMap<Proc, u64>,

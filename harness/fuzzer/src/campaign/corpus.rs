@@ -147,7 +147,7 @@ impl Corpus {
         let Some(folder) = &self.folder else { return Ok(()) };
         let files = |name: &str| ["pmi", "json"].map(|ending| folder.join(format!("{name}.{ending}")));
         if let Some(evicted) = &evicted {
-            // Errors are ignored: if a file remains, a later campaign only reads an extra case.
+            // Errors are ignored, because a remaining file merely gives a later campaign an extra case.
             for file in files(evicted) {
                 _ = fs::remove_file(file);
             }

@@ -16,7 +16,7 @@ use crate::session::case::Case;
 use crate::triage::confirm::MinimizedFailure;
 use crate::triage::store::{FindingOrigin, store};
 
-/// Maximum number of examinations of a failure that never recurs.
+/// Maximum number of times that a failure is examined if it does not recur.
 const MAX_FAILED_CONFIRMATIONS: u32 = 3;
 
 impl Campaign<'_> {
@@ -79,7 +79,7 @@ impl Campaign<'_> {
         let Some((root, smaller)) = self.examiner.root_cause(failure, case) else {
             let mut shared = self.lock();
             shared.state.aliases.remove(&bucket);
-            // The bucket may have been an alias until now, and a failure may already have been confirmed under the bucket's own name.
+            // Until now, the bucket may have been an alias, so a failure with the same key may already have been confirmed.
             let is_confirmed =
                 shared.confirmed_buckets.contains(&bucket) && !shared.needs_invalid_input(&bucket);
             drop(shared);

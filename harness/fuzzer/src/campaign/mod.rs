@@ -249,10 +249,10 @@ pub fn run(
 ) -> CampaignSummary {
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
-    // Most players only wait for a silence or for the end of a job. The target therefore chooses a number of players that is large enough
-    // to keep all `workers` busy.
+    // Players spend most of their time waiting for a silence or for the end of a job. The target therefore chooses a number of players that
+    // is large enough to keep all `workers` busy.
     let players = target.plays_at_once(options.workers).max(1);
-    // Examiners are additional threads, because an examiner mostly waits.
+    // Examiners are additional threads, because they also spend most of their time waiting.
     let examiners = if players > options.workers.max(1) { players / 2 } else { 0 };
     let schedule = Schedule::new(options.time);
     let jobs = RwLock::new(());

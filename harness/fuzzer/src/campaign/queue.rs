@@ -32,12 +32,12 @@ pub(super) fn next_to_try(waiting: &mut VecDeque<FailureOccurrence>) -> Option<F
     take_first_by(waiting, |occurrence| occurrence.failure.key.confirmation_cost())
 }
 
-/// Removes and returns the confirmed failure to minimize next: the most serious one; among equals, the first.
+/// Removes and returns the confirmed failure to minimize next. This is the most serious failure; among equals, it is the first one.
 pub(super) fn next_to_shrink(confirmed: &mut VecDeque<PendingShrink>) -> Option<PendingShrink> {
     take_first_by(confirmed, |confirmed| confirmed.failure.severity_key())
 }
 
-/// Removes and returns the element with the smallest key; among equals, the first.
+/// Removes and returns the first of the elements with the smallest key. Returns `None` if the queue is empty.
 fn take_first_by<T, K: Ord>(queue: &mut VecDeque<T>, key: impl Fn(&T) -> K) -> Option<T> {
     let first = (0..queue.len()).min_by_key(|at| key(&queue[*at]));
     first.and_then(|at| queue.remove(at))

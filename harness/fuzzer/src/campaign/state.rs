@@ -23,8 +23,8 @@ pub struct CampaignState {
     pub sessions: u64,
     /// Buckets, and the number of times that each was seen.
     pub buckets: BTreeMap<String, u64>,
-    /// The bucket that each alias refers to. A server's crash is often noticed only some requests later, which changes the name of the
-    /// crash's bucket.
+    /// The bucket that each alias refers to. A server's crash is often detected only after further requests, which changes the name of
+    /// the crash's bucket.
     #[serde(default)]
     pub aliases: BTreeMap<String, BucketAlias>,
     /// Transitions of the model that were covered, as text.

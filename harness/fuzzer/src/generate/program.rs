@@ -105,7 +105,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
     fn mutate(&mut self, count: usize) -> Result<()> {
         let ranks = self.trace.exchanges().len() as u32;
         let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, ResponseReplacement>> = BTreeMap::new();
-        // Change values often: programs receive many values from other processes, of any length and content.
+        // Change values often, because programs receive values of any length and content from other processes.
         if count > 0 && self.u.ratio(1, 4)? {
             targets.insert(None, self.values()?);
         }
@@ -177,7 +177,8 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         if kinds.is_empty() { Ok(None) } else { pick(self.u, &kinds).map(Some) }
     }
 
-    /// Draws a request of this kind, and the response to the request.
+    /// Draws a request of this kind and a replacement for its response. Returns the index of the request and the replacement, or `None` if
+    /// there is no such request.
     fn target(
         &mut self,
         requests: &[TracedRequest],

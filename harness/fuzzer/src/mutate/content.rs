@@ -110,7 +110,7 @@ fn text_after(body: &[Statement], at: usize) -> usize {
 fn requests_content(statement: &Statement) -> bool {
     let mut found = false;
     for line in sent(statement, ImplementationKind::Server).into_iter().flatten() {
-        // The closure never fails.
+        // The result can be ignored, because the closure never fails.
         let _ = rewrite(&mut line.clone(), |key, old| {
             found |= CONTENTS.contains(&key);
             Ok(old.to_vec())

@@ -123,7 +123,7 @@ fn token(messages: &mut Vec<FieldList>, encoding: Encoding, u: &mut Unstructured
         5 => message.rotate_left(1),
         6 => {
             let command = pick(u, requests)?;
-            // A server may start as many processes as `nprocs` states, so the value of this field is only removed.
+            // A server may start as many processes as `nprocs` states, so the value of this field is removed and never replaced.
             message[i].value = if message[i].key == "nprocs" { Template::default() } else { text(command) };
         }
         7 => message.push(field(pick(u, keys)?, "1")),
@@ -159,7 +159,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
 
 fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> {
     let numeric = |f: &&mut MessageField| match &f.value.pieces[..] {
-        // A server may start as many processes as a request asks for, and too many processes would overload the machine.
+        // Leave `nprocs` unchanged, because a larger number of processes could overload the machine.
         [Piece::Literal { bytes, .. }] => f.key != "nprocs" && bytes.iter().all(u8::is_ascii_digit),
         _ => false,
     };
@@ -257,7 +257,7 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
             1 => bytes[at] ^ (1 << u.int_in_range(0..=7)?),
             _ => pick(u, b"=\0 \xff%x\t\r")?,
         };
-        // A digit could increase the number of processes that a spawn request starts.
+        // Use `=` instead of a digit, because a digit could increase the number of processes that a spawn request starts.
         let byte = if byte.is_ascii_digit() { b'=' } else { byte };
         match u.int_in_range(0..=2)? {
             0 => bytes[at] = byte,

@@ -123,7 +123,7 @@ impl Mutation {
         &[Content, Multiply, Splice, Insert, Drop, Repeat, Order, Rank, Bytes, Junk, Partial, Close]
     };
 
-    /// Returns the mutation's name, which users write in `avoid`.
+    /// Returns the mutation's name, which users write in the `avoid` list of a known failure.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Thread => "thrid".to_owned(),

@@ -28,7 +28,8 @@ pub(crate) fn any_length(u: &mut Unstructured<'_>) -> Result<Piece> {
     })
 }
 
-/// Returns the positions of the bytes that `wanted` accepts: the index of the piece, and of the byte within it.
+/// Returns the positions of the bytes that `wanted` accepts. A position consists of the index of the piece and the index of the byte within
+/// the piece.
 pub(super) fn positions(line: &Template, wanted: impl Fn(u8) -> bool) -> Vec<(usize, usize)> {
     let mut all = Vec::new();
     for (i, piece) in line.pieces.iter().enumerate() {

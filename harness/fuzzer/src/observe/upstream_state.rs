@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_process_that_continues_without_a_response() {
+    fn stops_judging_proxy_if_process_does_not_wait() {
         let wrote = |rank, text: &str| EventKind::ToServer {
             proc: Proc { group: 0, rank },
             bytes: Bytes(text.into()),

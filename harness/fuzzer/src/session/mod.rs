@@ -15,7 +15,7 @@ pub(crate) mod testing;
 use std::io;
 use std::path::PathBuf;
 
-/// A file that cannot be written.
+/// An error while writing a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", file.display())]
 pub struct WriteError {

@@ -47,7 +47,7 @@ pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> PlannedStep {
     PlannedStep::Stmt(wait(rank, AwaitedResponse::Due(op.into())))
 }
 
-/// Returns a request that is a single message, with these fields, given by their names in the protocol table.
+/// Returns a request that is a single message with these fields. The fields are given by their names in the protocol table.
 pub(crate) fn request_of(rank: u32, op: Op, fields: &[(&str, Template)]) -> PlannedStep {
     PlannedStep::Request { rank, op, messages: vec![spell(op, fields)] }
 }

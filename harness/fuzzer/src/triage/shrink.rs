@@ -401,7 +401,7 @@ mod tests {
             let case = free::session(scope, &mut arbitrary::Unstructured::new(&bytes)).unwrap();
             assert!(case.scenario.is_free && case.has_whole_barriers(), "{}", case.text());
             let mut plays = 0;
-            // Only a free session with two ranks shows this race between puts and barriers.
+            // Only a free session with at least two ranks and a barrier shows this failure.
             let small = shrink(case, 2000, true, &mut |case: &Case| {
                 plays += 1;
                 assert!(case.has_whole_barriers(), "{}", case.text());

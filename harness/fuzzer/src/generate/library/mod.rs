@@ -135,7 +135,7 @@ fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result
             _ => Arg::Text(template(vec![letters(pick(u, &[64, 256, 5000])?)])),
         },
         Arg::Out(..) => Arg::Null,
-        // The argument is already unusual.
+        // A null argument is already unusual, so it stays unchanged.
         Arg::Null => return Ok(None),
         Arg::Number(_) => match u.int_in_range(0..=2)? {
             0 => Arg::Number(Expr::Number(0)),

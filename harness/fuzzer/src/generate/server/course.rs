@@ -100,8 +100,8 @@ impl SessionModel<'_, '_> {
         self.interleave(all)
     }
 
-    /// Plans a spawn, and requests from the spawned group. Other processes do nothing until the group has finished, so that the order of
-    /// the requests is known.
+    /// Plans a spawn and the requests of the spawned processes. Other processes do nothing until the spawned processes have finished, so
+    /// that the order of the requests is known.
     fn spawn_and_speak(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
         let spawn = self.spawn(rank)?;

@@ -260,7 +260,8 @@ mod tests {
             after += 1;
             let text = earlier.text();
             let run = server.play(earlier, Thoroughness::Fast, Tracing::Off).unwrap();
-            // Other earlier jobs may be invalid input: a job that ends early does not finalize, and an ordinary session may split writes.
+            // Other earlier jobs may contain invalid input: a job that ends early does not finalize, and an ordinary session may split
+            // writes.
             let is_plain = text.contains("=old-k0-0-") && !text.contains("abort") && !text.contains("exit 3");
             assert!(
                 !is_plain || is_reached_by_valid_input(&run.observation.events, PartyKind::Server, None),

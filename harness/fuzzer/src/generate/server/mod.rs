@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_use_every_mutation_and_many_use_none() {
+    fn every_mutation_occurs_and_many_sessions_have_none() {
         let mut plain = 0;
         let changed = mutations_of(&SessionFeatures::default(), 3000, |case| {
             assert!(case.is_sound() && !case.needs_upstream(), "{}", case.text());

@@ -53,7 +53,7 @@ impl SessionModel<'_, '_> {
         let tagged = |name: &str| format!("{name}:{tag}");
         let all: Vec<u32> = (0..self.ranks).collect();
         Ok(match percent(self.u)? {
-            // MPICH's table does not state whether WORLD:0 is the same barrier as one without a group.
+            // MPICH's table does not state whether WORLD:0 is the same barrier as one without a group, so WORLD:0 is not used.
             0..15 if tag != 0 => PartialBarrier { group: tagged("WORLD"), members: all },
             15..35 => {
                 let nodes = place(self.ranks, self.nodes);

@@ -34,7 +34,7 @@ const WEIGHTS: [(&str, u32); 10] = [
 ];
 
 impl SessionModel<'_, '_> {
-    /// Returns the operation with this name. The dialect must have it.
+    /// Returns the operation with this name. Panics if the dialect does not have the operation.
     pub(crate) fn op(&self, operation: &str) -> Op {
         Op::of(self.dialect, operation).unwrap_or_else(|| panic!("{}: no {operation}", self.dialect))
     }
@@ -146,8 +146,8 @@ impl SessionModel<'_, '_> {
         self.plan.push(request);
     }
 
-    /// Plans the entry into a barrier that some process has not entered yet. Meanwhile, another thread of the same process may make a
-    /// request that does not depend on other processes.
+    /// Plans the entry into a barrier that at least one other process has not entered yet. Meanwhile, another thread of the same process
+    /// may make a request that does not depend on other processes.
     pub(crate) fn enter(&mut self, rank: u32) -> Result<()> {
         self.plan_in_thread(rank, "barrier", &[]);
         if self.threads.several[rank as usize] && self.u.ratio(1, 3)? {

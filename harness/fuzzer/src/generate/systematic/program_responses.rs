@@ -70,7 +70,8 @@ pub(crate) fn all(trace: &Trace, mutate: bool) -> Vec<ProgramSession> {
     [interleave(kinds), interleave(rest)].concat()
 }
 
-/// Returns the positions of the requests of each kind. A position is the index of the request within its rank, and the rank.
+/// Returns the positions of the requests of each kind. A position consists of the index of the request among its rank's requests, and the
+/// rank.
 fn slots(trace: &Trace) -> BTreeMap<RequestKind, Vec<(usize, u32)>> {
     let mut slots: BTreeMap<RequestKind, Vec<(usize, u32)>> = BTreeMap::new();
     for (rank, requests) in (0..).zip(trace.exchanges()) {

@@ -191,7 +191,8 @@ fn is_plausible(dialect: Dialect, statement: &Statement, line: &Template, mappin
 
 /// Returns whether the harness's responses caused the violation of a rule. A response in the case can release a process from a barrier, or
 /// change the name of its keyval space. A surplus response may stay unread until the next request, or count as the response to that
-/// request. RFC 13 does not define protocol errors, so even a response with the expected command may count as one.
+/// request. RFC 13 does not define protocol errors, so a client may treat even a response with the expected command as a protocol
+/// error.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let answers = |operation: &str| {
         let op = Op::of(case.scenario.dialect, operation);
@@ -214,7 +215,8 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
         ids::PMI2_COMMON_FINALIZE_LAST,
         ids::PMI2_COMMON_FULLINIT_FIRST,
     ];
-    // A client that accepts a malformed response to its offer continues with PMI-2, but the harness does not notice this.
+    // A client that accepts a malformed response to its offer continues with PMI-2. The harness does not notice this, so the violation does
+    // not count against the client.
     if case.scenario.dialect.framing() == Framing::Frames && history.has_garbled_version() {
         return true;
     }
@@ -349,7 +351,7 @@ impl ExchangeHistory {
             _ => None,
         };
         let of_thread = |open: &PendingRequest| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
-        // Some servers omit the thread number.
+        // Some servers omit the thread number. A response without a thread number belongs to the first pending request.
         let first = || (thrid.is_none() && !self.open.is_empty()).then_some(0);
         // After an invalid frame, a client may wait for more bytes, so its request stays pending.
         let is_frame = !matches!(message, Err(ResponseKind::NoFrame));

@@ -74,7 +74,8 @@ impl BoundNames {
         })
     }
 
-    /// Replaces unbound names with placeholders. Names stay unbound if the start fails.
+    /// Replaces unbound names with placeholders. A name is unbound if no earlier step joins all ranks or waits
+    /// for the response that contains its value.
     pub(crate) fn fill_placeholders(&self, lines: &mut [Template]) {
         for line in lines {
             for piece in &mut line.pieces {

@@ -174,7 +174,7 @@ impl Case {
         self.scenario.body.iter().any(is)
     }
 
-    /// Returns whether the case requests to spawn the agent.
+    /// Returns whether the case contains a request to spawn the agent.
     fn needs_spawn(&self) -> bool {
         let has = |statement: &Statement| {
             let lines = sent(statement, ImplementationKind::Server).into_iter().flatten();
@@ -326,8 +326,8 @@ impl Case {
         self.scenario.body.iter().all(|statement| rank_of(statement).is_none_or(|rank| rank < ranks))
     }
 
-    /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. Only for cases that
-    /// test a server.
+    /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. The case must test
+    /// a server.
     pub(crate) fn is_sound(&self) -> bool {
         let mut bound = BoundNames::default();
         self.scenario.body.iter().all(|statement| {
@@ -340,8 +340,8 @@ impl Case {
         })
     }
 
-    /// Returns whether the spawns in the case request few processes, regardless of how the server parses them. Always true for PMI-1. Only
-    /// for cases that test a server.
+    /// Returns whether the spawns in the case request few processes, regardless of how the server parses them. Returns true for every
+    /// PMI-1 case. The case must test a server.
     pub(crate) fn is_bounded(&self) -> bool {
         if self.scenario.dialect.framing() == Framing::Lines {
             return true;
@@ -470,7 +470,7 @@ fn escaped(line: &Template) -> Template {
             other => out.with(other.clone()),
         };
     }
-    // An empty line would disappear from the file.
+    // An empty line would disappear from the file, so it is written as a run of zero letters.
     if out.is_empty() { out.with(letters(0)) } else { out }
 }
 

@@ -47,7 +47,7 @@ pub(super) enum FinalCheck {
     ManagerDies { name: String, signal: i32 },
     /// A process of the program under test ends with this status, or does not end if the status is `None`.
     Ends(Proc, Option<Exit>),
-    /// Some process of the program under test is killed by this signal.
+    /// A process of the program under test is killed by this signal.
     Dies(i32),
     /// The launcher ends with this status.
     JobExits(Exit),

@@ -1,7 +1,7 @@
 //! Target: sessions of a campaign against a server that environment variables select. If the variables are not set, the server is the
 //! in-memory reference server.
 //!
-//! - `PMI_CONFORM_SERVER`: the command, as for `pmi-conform fuzz --server`; not a bare `hydra_pmi_proxy`.
+//! - `PMI_CONFORM_SERVER`: the command, as for `pmi-conform fuzz --server`, but not a bare `hydra_pmi_proxy`.
 //! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known`.
 //! - `PMI_CONFORM_OUT`: the folder for findings, `pmi-conform-fuzz` by default.
 //!
@@ -61,7 +61,7 @@ struct External {
     scope: SessionFeatures,
     known: KnownFailures,
     out: PathBuf,
-    /// True if progress is printed and findings are stored; false for the in-memory server.
+    /// True if progress is printed and findings are stored. This is false for the in-memory server.
     reports: bool,
     reached: Mutex<CampaignProgress>,
 }

@@ -82,7 +82,7 @@ fn is_wide(family: Family) -> bool {
     matches!(family, Family::Mpich3_4 | Family::Mpich4_0_3)
 }
 
-/// Returns the init record of proxy 7 in process group 0; `None` if the protocol family has no init record.
+/// Returns the init record of proxy 7 in process group 0, or `None` if the protocol family has no init record.
 fn init(family: Family) -> Option<Vec<u8>> {
     let seven = 7i32.to_ne_bytes();
     match family {

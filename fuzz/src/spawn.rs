@@ -1,6 +1,6 @@
 //! Target: the parser of spawn requests, the only requests that consist of several lines.
 //!
-//! Input: a byte, then lines if the byte is below 128, otherwise the fields of a request (see `input`).
+//! Input: a byte that selects the form of the rest, and either lines or the fields of a request (see `input`).
 
 use arbitrary::Unstructured;
 use pmi_wire::{SpawnCollector, SpawnError, SpawnLimits, SpawnProgram, SpawnRequest};

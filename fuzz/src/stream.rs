@@ -81,7 +81,7 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// Checks the parsers on a line; `out` is a buffer for printing.
+/// Checks the parsers on a line. `out` is a buffer for printing.
 fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
     let bad = line.iter().position(|byte| !(byte.is_ascii_graphic() || is_blank(*byte)));
     match Message::parse(line, reading) {

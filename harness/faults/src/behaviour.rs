@@ -27,7 +27,7 @@ impl Behaviour {
         Self { with_rehearsal: true, ..self }
     }
 
-    /// Sets whether the launcher runs within another job, so that its environment contains the variables of that job.
+    /// Sets whether the launcher runs within another job. If it does, its environment contains the variables of that job.
     #[must_use]
     pub fn launched(self, within_job: bool) -> Self {
         Self { within_job, ..self }

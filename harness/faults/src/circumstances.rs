@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// The circumstances of a server action.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Circumstances {
-    /// The framing of the process's connection; `None` until the process has initialized.
+    /// The framing of the process's connection, or `None` if the process has not initialized yet.
     pub framing: Option<Framing>,
     /// The process group.
     pub group: u32,

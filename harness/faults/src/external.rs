@@ -10,7 +10,7 @@ use super::dialects::Dialects;
 pub struct ExternalKill {
     /// The dialects in which the scenario finds the fault.
     pub dialect: Dialects,
-    /// The scenario that finds the fault; `None` if any scenario about one of the requirements may find it.
+    /// The scenario that finds the fault, or `None` if any scenario about one of the requirements may find it.
     pub scenario: Option<&'static str>,
     /// A finding must cite one of these requirements.
     pub requirements: &'static [&'static str],
@@ -27,7 +27,7 @@ pub struct ExternalFault {
     pub base: &'static str,
     /// The dialects in which the fault or variation applies.
     pub dialects: Dialects,
-    /// The ways in which the fault is found; empty for a variation.
+    /// The ways in which the fault is found. A variation has none.
     pub kills: Vec<ExternalKill>,
 }
 

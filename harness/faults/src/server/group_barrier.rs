@@ -83,7 +83,7 @@ impl Server {
         Ok(true)
     }
 
-    /// Returns the identity of a barrier as changed by an effect; `None` if the reference refuses the barrier.
+    /// Returns the identity of a barrier as changed by an effect, or `None` if the reference refuses the barrier.
     fn affected_name(
         &self,
         from: Proc,

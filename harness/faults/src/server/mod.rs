@@ -43,7 +43,7 @@ pub type Config = pmi_reference::Config<Behaviour>;
 #[derive(Debug)]
 pub struct Server {
     server: pmi_reference::Server,
-    /// The effects and their state; `None` in a server without effects.
+    /// The effects and their state, or `None` if the server has no effects.
     state: Option<Box<EffectState>>,
     actions: VecDeque<ServerAction>,
 }

@@ -79,7 +79,8 @@ pub struct Progress {
     pub requests: u64,
     /// Number of transitions of the model that were covered.
     pub transitions: usize,
-    /// Number of edges covered in the implementation's program, if coverage was requested; 0 if the program is not instrumented.
+    /// Number of edges covered in the implementation's program, if coverage was requested. The number is 0 if the program is not
+    /// instrumented.
     pub edges: Option<usize>,
     /// Number of cases in the corpus.
     pub corpus: usize,
@@ -726,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_original_session_if_smaller_one_is_unreliable() {
+    fn stores_original_case_if_smaller_one_is_unreliable() {
         let folder = tempfile::tempdir().unwrap();
         let job = |lines: &[&str]| {
             let steps = lines.iter().map(|line| write(0, vec![text(*line)], false)).collect();

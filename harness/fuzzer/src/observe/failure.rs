@@ -16,7 +16,7 @@ pub struct Failure {
     pub description: String,
     /// The broken requirement, if the judge reported one.
     pub requirement: Option<String>,
-    /// The number of the event of the judge's finding; `None` if the failure does not come from the judge.
+    /// The number of the event of the judge's finding, or `None` if the failure does not come from the judge.
     pub seq: Option<u64>,
     /// The backtrace of a crash, if a debugger was attached.
     pub backtrace: Option<Box<Backtrace>>,
@@ -210,8 +210,8 @@ impl FailureKey {
         }
     }
 
-    /// Returns whether the failure may depend on individual bytes of the sent messages, as a crash may. For a broken rule, the kind of
-    /// message is a sufficient description.
+    /// Returns whether the failure may depend on individual bytes of the sent messages. A crash, for example, may depend on them. For a
+    /// broken rule, the kind of message is a sufficient description.
     pub(crate) fn depends_on_bytes(&self) -> bool {
         matches!(self, Self::Crash { .. } | Self::JobKeepsRunning(_) | Self::Flood(_) | Self::Leak(_))
     }

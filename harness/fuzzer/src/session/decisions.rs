@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_are_deterministic_and_default_to_the_first_item() {
+    fn draws_are_deterministic_and_default_to_first_item() {
         assert_eq!(draw_bytes(7, 1), draw_bytes(7, 1));
         assert!(draw_bytes(7, 1) != draw_bytes(7, 2) && draw_bytes(7, 1) != draw_bytes(8, 1));
         let mut u = Unstructured::new(&[]);

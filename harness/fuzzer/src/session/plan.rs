@@ -130,8 +130,8 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
     statements
 }
 
-/// Returns whether a request still has the tuples of its operation. Except for the version in an init, values are not checked, since an
-/// invalid value only changes the response.
+/// Returns whether a request still has the tuples of its operation. Values are not checked except for the version in an init, because an
+/// invalid value changes only the response.
 fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
     if op.exchange().is_block {
         let lines: Vec<Template> = messages.iter().map(|message| line(message)).collect();

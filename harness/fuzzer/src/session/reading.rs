@@ -16,7 +16,7 @@ use super::pieces::bytes_of;
 /// A message, or bytes that are not a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WireMessage {
-    /// A line without its newline; for a PMI-1 spawn, all lines of a program.
+    /// A line without its newline, or all lines of a program in a PMI-1 spawn.
     Line(Vec<u8>),
     /// The body of a frame.
     Body(Vec<u8>),

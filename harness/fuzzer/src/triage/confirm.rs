@@ -45,7 +45,7 @@ struct FailureFilter<'a> {
 /// Maximum number of runs under a debugger for an intermittent crash.
 const MAX_DEBUGGER_RUNS: u32 = 3;
 
-/// Returns the tracing that a failure needs: a debugger if the failure is identified by a crash location.
+/// Returns the tracing that a failure needs. A debugger is needed only if the failure is identified by a crash location.
 fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }

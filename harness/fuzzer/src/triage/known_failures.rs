@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn mostly_skips_ingredients_with_known_findings() {
+    fn skips_most_cases_that_lead_to_known_failures() {
         let mut steering = IngredientStatistics::default();
         for _ in 0..MIN_INGREDIENT_CASES {
             steering.note(&set(&["junk:put"]), true);

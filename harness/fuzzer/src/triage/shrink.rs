@@ -53,7 +53,7 @@ struct Shrinker<'a> {
     budget: usize,
     bytes: bool,
     shows_failure: &'a mut dyn FnMut(&Case) -> bool,
-    /// True if all ranks enter every barrier of the case. A smaller case then keeps this property, so that its barriers are answered.
+    /// True if all ranks enter every barrier of the case. A smaller case must then keep this property, so that its barriers are answered.
     whole_barriers: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct StoredFinding {
     /// The kind of failure. Folders of earlier versions do not contain this field.
     #[serde(default)]
     pub kind: FailureKind,
-    /// True if the stored session contains only valid input, so that any client may encounter the failure.
+    /// True if the stored session contains only valid input, so any client may encounter the failure.
     #[serde(default)]
     pub valid: bool,
     /// True if the failure occurs only after an earlier job, which the folder contains as well.

@@ -1,4 +1,5 @@
-//! Cases for servers from a model of PMI: valid requests from processes, in random order across all ranks, with at most two mutations.
+//! Cases for servers, generated from a model of PMI. A case consists of valid requests from processes, in random order across all ranks,
+//! with at most two mutations.
 
 mod course;
 pub mod free;

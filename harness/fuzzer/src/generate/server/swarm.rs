@@ -149,7 +149,7 @@ pub(crate) struct CallSwarm {
 }
 
 impl CallSwarm {
-    /// Draws the features; `kinds` is the number of kinds of calls.
+    /// Draws the features. `kinds` is the number of kinds of calls.
     pub(crate) fn draw(kinds: u32, u: &mut Unstructured<'_>) -> Result<Self> {
         Ok(Self {
             lengths: u.arbitrary()?,

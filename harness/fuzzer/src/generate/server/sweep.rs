@@ -31,7 +31,8 @@ pub(crate) enum RepeatedOperation {
     Names,
 }
 
-/// Keys that weak hashes confuse: pairs with the same hash if the hash multiplies by 31 or by 33, then permutations of the same bytes.
+/// Keys that weak hashes confuse: pairs with the same hash if the hash multiplies by 31 or by 33, followed by permutations of the
+/// same bytes.
 const COLLIDING_KEYS: [&str; 16] = [
     "hAa", "hBB", "hAaAa", "hAaBB", "hBBAa", "hBBBB", "hAz", "hBY", "hAzAz", "hAzBY", "hBYAz", "hBYBY",
     "habc", "hacb", "hbca", "hcab",

@@ -158,7 +158,8 @@ fn takes_text(function: &str) -> bool {
     params.iter().any(|param| matches!(param, Param::OutText(_)))
 }
 
-/// Returns the indices of a buffer and of the argument that states its size; `None` if the call has no buffer whose size can vary.
+/// Returns the indices of a buffer and of the argument that states its size. Returns `None` if the call has no buffer whose
+/// size can vary.
 fn buffer_arguments(call: &PlannedCall) -> Option<(usize, usize)> {
     let params = signature::function(call.function)?.params;
     params.iter().enumerate().find_map(|(at, param)| match param {

@@ -60,7 +60,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
         });
     }
     let kinds = LazyCell::new(|| kinds(events, case.scenario.dialect));
-    // After a process has broken a rule, further violations are consequences.
+    // Apart from hangs, only the first violation by each process counts, because further violations may be its consequences.
     let mut first = std::collections::HashSet::new();
     for finding in &outcome.findings {
         let hang = finding.requirement == NO_HANG || outcome.hung && is_hang(finding, outcome);
@@ -142,7 +142,7 @@ fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
         || !own.ended_early && procs.iter().any(|p| Some(*p) != finding.proc && history(*p).awaits_response())
 }
 
-/// Returns the request that a step expects from the client; `None` for other steps.
+/// Returns the request that a step expects from the client, or `None` for any other step.
 fn answered(statement: &Statement) -> Option<&Template> {
     match statement {
         Statement::Step(Step { role: Role::Client, action: StepAction::Message { lines, .. }, .. }) => {

@@ -140,7 +140,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
         findings.iter().filter(|f| CORRELATION_RULES.contains(&&*f.requirement)).map(|f| f.seq).min();
     let mut all = Vec::new();
     for finding in &findings {
-        // If a response does not match its request, later findings are consequences of that mismatch.
+        // Findings after a response that does not match its request are ignored, because they are consequences of the mismatch.
         if out_of_step.is_some_and(|seq| finding.seq > seq) {
             continue;
         }

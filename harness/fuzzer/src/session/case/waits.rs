@@ -38,7 +38,7 @@ pub(crate) fn mark_missing(scenario: &mut Scenario, unanswered: &[usize], held_u
 }
 
 /// Changes or removes each wait. `fit` receives the number of the statement, the expected response, and the oldest request without a
-/// response, if any.
+/// response, if any. It returns the response that the wait expects from now on, or `None` to remove the wait.
 fn replace_waits(
     scenario: &mut Scenario,
     fit: impl Fn(usize, AwaitedResponse, Option<FrontRequest>) -> Option<AwaitedResponse>,

@@ -51,7 +51,8 @@ impl Server {
         }
         let at = (from.group, key.to_vec());
         let round = self.state().rounds.get(&from.group).copied().unwrap_or(0);
-        // If keys have aliases, a different key may be stored in place of this one.
+        // If keys have aliases, a different key may be stored in place of this one. The record of earlier puts is then searched instead of
+        // the keyval space.
         let has_alias = !is_own_key(key) && self.state().has(|e| matches!(e, Effect::Key(_)));
         let there = match has_alias {
             true => self.state().origins.contains_key(&at),
@@ -113,7 +114,7 @@ impl Server {
                 }
                 return refused;
             }
-            // The server's own keys are never changed.
+            // These effects never change the server's own keys.
             Some(PutEffect::Replaces | PutEffect::AcceptsOverlong) if !is_own_key(key) => {}
             _ if there => return None,
             _ => {}

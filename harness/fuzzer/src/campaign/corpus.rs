@@ -198,7 +198,7 @@ impl Corpus {
     ) -> Decided<Option<Case>> {
         let second = match self.entries.is_empty() {
             true => None,
-            // Messages in a different dialect do not fit into this case.
+            // Messages in a different dialect do not fit into this case, so the case is then combined with itself.
             false => Some(&u.choose(&self.entries)?.case)
                 .filter(|second| second.scenario.dialect == case.scenario.dialect),
         };
@@ -294,7 +294,7 @@ fn is_in_scope(case: &Case, scope: SessionFeatures) -> bool {
     };
     let contains = |text: &[u8], part: &[u8]| memchr::memmem::find(text, part).is_some();
     let of_names = || Op::all(case.scenario.dialect).filter(|op| op.is(&["publish", "lookup", "unpublish"]));
-    // A server may start as many processes as a request asks for, and too many processes would overload the machine.
+    // Requests for ten or more processes are out of scope, because a server that starts them all would overload the machine.
     let many = |text: &[u8]| {
         memchr::memmem::find_iter(text, b"nprocs=").any(|at| {
             let digits = text[at + 7..].iter().take_while(|b| b.is_ascii_digit()).count();

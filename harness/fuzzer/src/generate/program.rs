@@ -86,7 +86,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
 
     fn serve(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let (setting, numbers): (_, &[u32]) = match u.int_in_range(0..=5)? {
-            // If the dialect has no request for the limits, the limits are constant.
+            // If the dialect has no request for the limits, the limits are constant, so the length of a name is set instead.
             0..3 if Op::of(self.trace.dialect, "maxes").is_none() => {
                 (Setting::KvsnameLength, &[32, 63, 64, 127, 200])
             }
@@ -125,7 +125,8 @@ impl ProgramSessionBuilder<'_, '_, '_> {
                 Some(kind) => Some(kind),
                 None => self.kind(&self.trace.exchanges()[process.unwrap_or(0) as usize])?,
             };
-            // Processes with different mappings may wait for each other forever, which is not a bug in the program.
+            // Processes with different mappings may wait for each other forever, which is not a bug in the program. Usually, the same
+            // mapping is therefore sent to all processes.
             let is_mapping = kind.is_some_and(|(_, mapping)| mapping);
             let process = if is_mapping && self.u.ratio(3, 4)? { None } else { process };
             let requests = &self.trace.exchanges()[process.unwrap_or(0) as usize];

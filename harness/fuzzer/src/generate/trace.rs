@@ -80,7 +80,7 @@ impl ConnectionTrace {
             let Ok(Framed { framing, text }) = message else { continue };
             let fields = tuples_of(framing, text);
             match direction {
-                // The last line of a PMI-1 spawn request.
+                // This line completes a PMI-1 spawn request.
                 Direction::ToServer if text == b"endcmd" => {
                     self.pending.push((Operation::Spawn.into(), false));
                 }

@@ -144,7 +144,7 @@ fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<
             let end = tuple.len() - usize::from(tuple.ends_with(b" ") || tuple.ends_with(b";"));
             let (text, after) = tuple.split_at(end);
             match text.iter().position(|b| *b == b'=') {
-                // If no literal value follows the equals sign, the value is in the next piece.
+                // If no literal value follows the equals sign, the value is in the next piece and stays unchanged.
                 Some(equals) if equals + 1 < end => {
                     let (key, old) = (&text[..equals], &text[equals + 1..]);
                     let known = NAMES.contains(&key) || CONTENTS.contains(&key);

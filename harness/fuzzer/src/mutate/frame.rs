@@ -48,7 +48,7 @@ pub(super) fn with_bad_length(
     let mut frames = whole;
     frames[at] = match u.int_in_range(0..=6)? {
         0 => with_header(pick(u, &values().headers)?, &body),
-        // The length is off by one or by a few bytes, halved, or doubled.
+        // The length is too small or too large: by one, by a few bytes, by 1024, or by a factor of two.
         1 => with_header(&header(length.saturating_sub(1)), &body),
         2 => with_header(&header(length + u.int_in_range(1..=9)?), &body),
         3 => with_header(

@@ -173,7 +173,8 @@ fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> 
     };
     let i = u.choose_index(fields.len())?;
     match u.ratio(1, 4)? {
-        // An implementation may reject a single unusual number, but accept it if all numbers of the message are the same.
+        // Sometimes set all numbers of the message to the same value, which an implementation may accept although it rejects a single
+        // unusual number.
         true => fields.iter_mut().for_each(|field| field.value = text(number)),
         false => fields[i].value = text(number),
     }
@@ -214,7 +215,7 @@ fn thread(fields: &mut FieldList, u: &mut Unstructured<'_>) -> Result<()> {
             return Ok(());
         }
     }
-    // Most servers write the thread number directly after the command.
+    // Prefer the position directly after the command, where most servers write the thread number.
     let at = if u.arbitrary()? { 1.min(fields.len()) } else { u.int_in_range(0..=fields.len())? };
     fields.insert(at, field("thrid", pick(u, &values().threads)?));
     Ok(())

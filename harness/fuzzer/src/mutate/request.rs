@@ -42,7 +42,7 @@ pub(crate) fn mutate(
         }
         Mutation::Repeat => {
             let copy = plan[at].clone();
-            // Repeating a spawn many times would overload the machine without covering more.
+            // A spawn is not repeated many times, because this would overload the machine without covering more.
             let many = u.ratio(1, 8)? && !op.is_spawn();
             let times = if many { 150 } else { u.int_in_range(1..=3)? };
             let wait = u.arbitrary()?;
@@ -147,7 +147,7 @@ fn pipeline(
     let mut i = at;
     while i < plan.len() && taken < wanted {
         match &plan[i] {
-            // Lines and frames cannot share a write.
+            // Stop at a message in the other framing, because lines and frames cannot share a write.
             PlannedStep::Request { rank: r, op, .. }
                 if *r == rank && encoding.is_some_and(|encoding| encoding != op.encoding(dialect)) =>
             {

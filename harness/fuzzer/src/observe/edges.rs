@@ -130,7 +130,7 @@ impl Maps {
         let idle = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let unused = idle().pop();
         let map = unused.map_or_else(EdgeMap::new, Ok)?;
-        // Processes that an earlier case left running may have incremented the counters in the meantime.
+        // Clear the counters, because processes that an earlier case left running may have incremented them.
         if map.was_attached() {
             map.clear();
         }

@@ -95,7 +95,7 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
                 continue;
             }
             EventKind::FromServer { proc, bytes } => {
-                // A response may arrive in several reads.
+                // A response may arrive in several reads, so its bytes are collected first.
                 let reader =
                     answers.entry(*proc).or_insert_with(|| MessageReader::new(seen.dialect.framing()));
                 let message = reader.push(&bytes.0);

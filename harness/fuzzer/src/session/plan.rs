@@ -112,7 +112,7 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
                     }
                 }
                 Some(ServerStep::Join | ServerStep::Leave | ServerStep::Pause) => statement,
-                // If the job may have ended, the spawned processes may never start.
+                // If the job may have ended, the spawned processes may never start, so their steps are left out.
                 Some(ServerStep::Children { group }) if !valid || !bound.has_spawned(group) => continue,
                 Some(ServerStep::Children { .. }) => statement,
                 _ => {
@@ -143,7 +143,7 @@ fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
     }
     let is = |value: &Template, text: &str| value.literal().is_some_and(|literal| literal == text);
     let [command, fields @ ..] = &message[..] else { return false };
-    // Optional fields may be present.
+    // All fields must be in the order of the table. Only optional fields may be missing.
     let mut there = fields.iter().map(|field| field.key.as_str()).peekable();
     let in_order = op
         .exchange()

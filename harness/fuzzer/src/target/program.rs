@@ -197,7 +197,7 @@ impl Target for ClientTarget {
                 append_events(&mut outcome.events, traces);
                 outcome
             }
-            // The program did not make the request that the case answers.
+            // The case does not apply, because the program did not make the request that the case answers.
             Err(CaseError::NotApplicable(_)) => {
                 return Ok(CaseRun { observation: seen, failures: Vec::new() });
             }

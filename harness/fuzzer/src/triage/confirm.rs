@@ -341,9 +341,9 @@ impl Examiner<'_> {
             runs.extend(self.measure_frequency(case, filter, 1).1);
         }
         let again = runs.len() as u32;
-        // A timeout that occurs only once may be caused by machine load.
+        // A timeout that occurs only once may be caused by machine load, so it is not confirmed.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobKeepsRunning(_));
-        // If the user interrupted the runs, the frequency of the failure is unknown.
+        // If the user interrupted the runs, the frequency of the failure is unknown, so the failure is not confirmed.
         if by_clock && again < 2 || again < CONFIRMATION_RUNS && !self.may_continue() {
             return None;
         }
@@ -419,7 +419,7 @@ impl Examiner<'_> {
             }
         };
         let failure_again = run.failure(key)?.clone();
-        // Shrinking may have removed the invalid messages.
+        // Shrinking may have removed the invalid messages, so the input is checked again.
         let valid = valid || self.is_valid(&best.case, &run, &failure_again);
         let symptom = Symptom::of_failure(&failure_again, &run.observation.events);
         let steps = [case.len(), best.case.len()];

@@ -115,7 +115,8 @@ fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result
     }
     let args = &mut calls[at].args;
     let which = u.choose_index(args.len())?;
-    // RFC 13 defines errors for NULL and for negative lengths; the PMI-2 header does not mention them.
+    // RFC 13 defines errors for NULL and for negative lengths. The PMI-2 header does not mention them, so PMI-2 functions do not get such
+    // arguments.
     let has_errors = function.starts_with("PMI_");
     let params = signature::function(function).map_or(&[][..], |f| f.params);
     let is_length = params
@@ -161,7 +162,7 @@ fn mutate_response(
     let (mutation, all) = answer.mutated(u)?;
     body.push(request_step(rank, request.pattern.clone(), false));
     body.extend(all.into_iter().map(|step| match step {
-        // The scenario of a library, unlike that of a program, has no step for the correct response.
+        // The scenario of a library, unlike that of a program, has no step for the correct response, so the response is written out.
         ResponseStep::Correct => response_step(rank, answer.correct()),
         step => response_step(rank, step),
     }));

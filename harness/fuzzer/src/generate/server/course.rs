@@ -118,7 +118,7 @@ impl SessionModel<'_, '_> {
             if !self.u.ratio(1, often)? {
                 continue;
             }
-            // The word `endcmd`, which marks the end of a program in a spawn request, has no value.
+            // The word `endcmd`, which marks the end of a program in a spawn request, has no value that could be split.
             let mut values: Vec<&mut Template> =
                 messages.iter_mut().flatten().filter(|f| f.key != "endcmd").map(|f| &mut f.value).collect();
             let Some(last) = values.len().checked_sub(1) else { continue };
@@ -201,7 +201,7 @@ impl SessionModel<'_, '_> {
             0..4 => {
                 let mut all = Vec::new();
                 for rank in 0..self.ranks {
-                    // A rank may get a key after the other ranks have left.
+                    // Some ranks get a key before they finalize, possibly after other ranks have left.
                     let before = if self.u.ratio(1, 2)? { Some(self.get(rank)?) } else { None };
                     all.push(
                         before.into_iter().chain([self.request_and_wait(rank, "finalize", &[])]).collect(),

@@ -80,7 +80,7 @@ pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
 /// Sometimes adds an ordinary earlier job to `case`, or returns a new case that repeats the requests of its earlier job. Otherwise, returns
 /// `case` unchanged.
 pub(crate) fn maybe_after_job(scope: SessionFeatures, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
-    // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
+    // A bare proxy gets no earlier job, because the harness itself answers the name and spawn requests in its jobs.
     if scope.upstream || percent(u)? < SINGLE_JOB_PERCENT {
         return Ok(case);
     }

@@ -37,13 +37,14 @@ impl Generator for SessionFeatures {
         };
         let ranks = ranks.min(self.ranks.max(1));
         let nodes = if self.nodes > 1 && ranks > 1 && valid.ratio(1, 3)? { 2 } else { 1 };
-        // No step of a case can answer a PMI-2 request, because a proxy does not forward the request as text.
+        // Only a PMI-1 session can have steps of the upstream, because a proxy does not forward PMI-2 requests as text.
         let in_lines = dialect.framing() == Framing::Lines;
         let held = (self.upstream && in_lines && percent(valid)? < 60)
             .then(|| upstream::draw_operation(self.names, self.spawn, valid))
             .transpose()?;
         let swarm = Swarm::draw(valid)?;
-        // A proxy forwards PMI-1.2 barriers in a form that the harness does not answer.
+        // A session with steps of the upstream does not use PMI-1.2, because a proxy forwards PMI-1.2 barriers in a form that the harness
+        // does not answer.
         let speaks12 = self.pmi12 && in_lines && held.is_none() && valid.ratio(2, 3)?;
         let mut model = SessionModel::new(*self, dialect, ranks, nodes, swarm, valid);
         (model.upstream_operation, model.offers_pmi12) = (held, speaks12);
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn sessions_request_every_operation_of_a_dialect() {
-        // No known server supports connect and disconnect, and only Slurm supports the ring.
+        // No known server supports connect and disconnect, and only Slurm supports the ring, so sessions do not request these operations.
         let is_asked_for =
             |op: &Op| op.exchange().omission().is_none() && !op.is(&["connect", "disconnect", "ring"]);
         for dialect in Dialect::ALL {

@@ -93,7 +93,7 @@ impl<'a, 'b> SessionModel<'a, 'b> {
         }
     }
 
-    /// Creates a session on one node in which all processes have started, with the default features.
+    /// Creates a session on one node in which all processes have started. The optional features of [`Swarm`] are off.
     pub(crate) fn joined(
         scope: SessionFeatures,
         dialect: Dialect,

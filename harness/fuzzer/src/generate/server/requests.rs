@@ -138,7 +138,7 @@ impl SessionModel<'_, '_> {
         planned
     }
 
-    /// Plans a request, with a `thrid` if the process has several requests in progress.
+    /// Plans a request, with a `thrid` if the process may have several requests in progress.
     fn plan_in_thread(&mut self, rank: u32, operation: &str, fields: &[NamedField]) {
         let request = request_of(rank, self.op(operation), fields);
         let several = self.threads.several[rank as usize];
@@ -305,7 +305,8 @@ impl SessionModel<'_, '_> {
         }
         shuffle(self.u, &mut waiting)?;
         let get = self.op("get-node-attribute");
-        // An attribute is local to a node, so a rank on another node may never get it.
+        // An attribute is local to a node. If there are several nodes, the responses are optional, because a rank on another node may never
+        // get the attribute.
         let wait = |rank| match never || self.nodes > 1 {
             true => may_answer(rank),
             false => must_answer(rank, get),
@@ -390,7 +391,7 @@ impl SessionModel<'_, '_> {
                     self.add_service(text(format!("{of}0")));
                 }
                 _ => {
-                    // A process of the first group may have put the same key.
+                    // Put a key that a process of the first group may also have put.
                     let key = format!("k{rounds}-");
                     let value = named(&format!("of-child-{group}-{rounds}-"));
                     ask("put", &[("key", named(&key)), ("value", value)]);

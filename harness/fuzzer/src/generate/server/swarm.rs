@@ -100,7 +100,7 @@ impl Swarm {
         let has = |bit: u32| bits >> bit & 1 == 1;
         let sweep = Sweep::draw(u)?;
         let (rounds, requests) = match percent(u)? {
-            // A sweep already makes the session long enough.
+            // A sweep already makes the session long enough, so few other requests are made.
             _ if sweep.is_some() => (1, 2),
             0..65 => (3, 5),
             65..80 => (10, 2),
@@ -192,7 +192,7 @@ impl CallSwarm {
         Ok(match u.int_in_range(0..=2)? {
             0 if self.lengths => Text::Letters(texts::length(dialect, used, u)?),
             1 if self.contents => match texts::plain_content(dialect, used, u)? {
-                // A C string cannot contain a NUL byte.
+                // A C string cannot contain a NUL byte, so `plain` is used instead.
                 bytes if bytes.contains(&0) => Text::Bytes(plain.into()),
                 bytes => Text::Bytes(bytes.to_vec()),
             },

@@ -107,7 +107,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
         if buffer_arguments(&call).is_some() {
             others.push(LibrarySession::BufferSizes(sample));
         }
-        // If a library is not connected to the harness, each repeated spawn would start real processes.
+        // If a library is not connected to the harness, spawns are not repeated, because each of them would start real processes.
         if libraries.uses_wire || !function.contains("pawn") {
             times.push(LibrarySession::Repeated(sample, true));
         }

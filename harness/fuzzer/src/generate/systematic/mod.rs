@@ -108,7 +108,7 @@ fn all(scope: SessionFeatures, dialect: Dialect) -> Vec<ServerSession> {
     all.extend(bytes(TextUse::Value, 0));
     all.extend(bytes(TextUse::Key, 0));
     all.extend([ServerSession::Repeated(RepeatedOperation::Barrier), ServerSession::CollidingKeys]);
-    // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
+    // A bare proxy gets no earlier job, because the harness itself answers the name and spawn requests in its jobs.
     if !scope.upstream {
         all.extend(JobEnding::ALL.map(ServerSession::Job));
     }

@@ -70,7 +70,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
             CrashCause::Signal(signal) => {
                 crash_backtrace(&seen.events, CrashedProcess::Server(&program), *signal)
             }
-            // The process that printed the message is unknown, but it must have died of SIGABRT.
+            // The process that printed the message is unknown, so any process that died of SIGABRT is accepted.
             CrashCause::Message(_) => {
                 crash_backtrace(&seen.events, CrashedProcess::Any, signal_hook::consts::SIGABRT)
             }
@@ -129,7 +129,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
     let waited =
         |f: &Finding| last_write_index(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
     let first = end.and_then(|_| {
-        // A process that waits for other processes did not cause the end of the job.
+        // Prefer a process that does not wait for others, because a waiting process did not cause the end of the job.
         let waits = |at: &usize| {
             let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
             matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())
@@ -147,7 +147,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
         if is_end(finding) && last_write_index(seen, finding).is_some_and(|at| Some(at) != first) {
             continue;
         }
-        // A server that has exited cannot respond.
+        // A server that has exited cannot respond, so a missing response is not a failure.
         if over && finding.kind.is_some_and(ObservationKind::is_missing_answer) {
             continue;
         }

@@ -352,7 +352,7 @@ impl Case {
                 && let Some(sent_bytes) = sent_bytes.get_mut(rank as usize)
             {
                 let text = written_bytes(encoding, lines, partial);
-                // If a write contains two spawns, the groups cannot be matched with the spawns.
+                // Reject a write with two spawns, because the groups could not be matched with the spawns.
                 if memchr::memmem::find_iter(&text, b"cmd=spawn;").nth(1).is_some() {
                     return false;
                 }

@@ -9,7 +9,7 @@ use std::ffi::{c_uint, c_void};
 ///
 /// # Safety
 ///
-/// As for getrandom(2): `buffer` must have room for `length` bytes.
+/// As for getrandom(2), `buffer` must have room for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, _: c_uint) -> isize {
     // SAFETY: the caller ensures that the buffer has `length` bytes.

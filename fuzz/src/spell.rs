@@ -41,7 +41,7 @@ pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
     [format!("{:>HEADER$}", body.len()).as_bytes(), body].concat()
 }
 
-/// Returns the known fields of a well-formed message, in the order of the table, except that `msg` is moved as in [`msg_last`].
+/// Returns the known fields of a well-formed message in the order of the table, except that [`msg_last`] may move `msg` to the end.
 pub(crate) fn known_fields<'a>(message: &Decoded<'a>) -> Vec<(&'static str, Vec<u8>)> {
     let row = message.exchange().expect("the message is well-formed");
     let command = row.command(message.direction).map(|command| ("cmd", command.as_bytes().to_vec()));

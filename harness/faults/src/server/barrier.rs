@@ -126,7 +126,7 @@ impl Server {
         }
     }
 
-    /// Releases the barrier with a failure if a process has left; see [`pmi_reference::Server::fail_lost_barriers`].
+    /// Releases the barrier with a failure if a process has left. See [`pmi_reference::Server::fail_lost_barriers`].
     pub(super) fn fail_lost_barriers(&mut self, by: Proc) {
         if self.server.is_barrier_lost(by.group) {
             if self.barrier_effect(by) == Some(BarrierEffect::LeaverCounts) {

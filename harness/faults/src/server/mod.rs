@@ -68,7 +68,7 @@ impl Server {
         Self { server, state: EffectState::of(&behaviour), actions: VecDeque::new() }
     }
 
-    /// Adds a process group; see [`pmi_reference::Server::add_group`].
+    /// Adds a process group. See [`pmi_reference::Server::add_group`].
     pub fn add_group(&mut self, spec: GroupSpec) -> GroupId {
         let group = self.server.add_group(spec);
         self.affect_group(group);
@@ -80,7 +80,7 @@ impl Server {
         self.server.size(group)
     }
 
-    /// Returns the environment variables of a process; see [`pmi_reference::Server::environment`].
+    /// Returns the environment variables of a process. See [`pmi_reference::Server::environment`].
     pub fn environment(&mut self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let mut env = self.server.environment(p, place);
         if !(self.connection_method() == ConnectionMethod::Singleton && p.group == 0) {
@@ -105,7 +105,7 @@ impl Server {
         self.server.connection_method()
     }
 
-    /// Returns the first message to send on a connection; see [`pmi_reference::Server::welcome`].
+    /// Returns the first message to send on a connection. See [`pmi_reference::Server::welcome`].
     pub fn welcome(&mut self) -> Vec<u8> {
         let asks = self.server.welcome();
         match self.connection_method() {
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// Returns the process that a first message identifies, and the response; see [`pmi_reference::Server::admit`].
+    /// Returns the process that a first message identifies, and the response. See [`pmi_reference::Server::admit`].
     pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let (p, mut received) = self.server.admit(line)?;
         if self.connection_method() == ConnectionMethod::Singleton {
@@ -128,7 +128,7 @@ impl Server {
         Some((p, received))
     }
 
-    /// Reads bytes from a process, and performs the requests in them; see [`pmi_reference::Server::receive`].
+    /// Reads bytes from a process, and performs the requests in them. See [`pmi_reference::Server::receive`].
     pub fn receive(&mut self, from: Proc, bytes: &[u8]) {
         if self.state.is_none() {
             return self.server.receive(from, bytes);
@@ -163,7 +163,7 @@ impl Server {
         })
     }
 
-    /// Handles the end of a connection; see [`pmi_reference::Server::closed`].
+    /// Handles the end of a connection. See [`pmi_reference::Server::closed`].
     pub fn closed(&mut self, from: Proc) {
         match self.state {
             None => self.server.closed(from),
@@ -181,18 +181,18 @@ impl Server {
         self.state.iter_mut().for_each(|state| state.late = true);
     }
 
-    /// Reports the result of a spawn; see [`pmi_reference::Server::spawned`].
+    /// Reports the result of a spawn. See [`pmi_reference::Server::spawned`].
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         self.server.spawned(group, errcodes);
         self.forward_actions();
     }
 
-    /// Returns whether a process has initialized but not finalized; see [`pmi_reference::Server::is_joined`].
+    /// Returns whether a process has initialized but not finalized. See [`pmi_reference::Server::is_joined`].
     pub fn is_joined(&self, p: Proc) -> bool {
         self.server.is_joined(p)
     }
 
-    /// Returns the next action for the driver; see [`pmi_reference::Server::next_action`].
+    /// Returns the next action for the driver. See [`pmi_reference::Server::next_action`].
     pub fn next_action(&mut self) -> Option<ServerAction> {
         match self.state {
             None => self.server.next_action(),

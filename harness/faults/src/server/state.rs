@@ -152,9 +152,9 @@ impl EffectState {
         })
     }
 
-    /// Changes `target` with every edit that `pick` accepts and that applies on this occasion. In a rehearsal, `target` stays unchanged, and
-    /// every edit that would change it is marked as shown. Otherwise, an edit is marked as shown if `target` would be different without
-    /// the edit: a later edit may overwrite the change.
+    /// Changes `target` with every edit that `pick` accepts and that applies on this occasion. In a rehearsal, `target` stays unchanged,
+    /// and every edit that would change it is marked as shown. Otherwise, an edit is marked as shown only if `target` would be different
+    /// without the edit, because a later edit may overwrite the change.
     pub(super) fn edit<T: Editable + Clone + PartialEq>(
         &mut self,
         circumstances: &Circumstances,

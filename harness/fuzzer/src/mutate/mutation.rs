@@ -38,7 +38,7 @@ pub(crate) enum Mutation {
     Close,
     /// Adds a message before or after the response.
     Surplus,
-    /// Sends a failure response, well-formed or not.
+    /// Sends a well-formed or malformed failure response.
     Refusal,
     /// Replaces a value with a different value that a process could have put.
     Value,
@@ -50,7 +50,7 @@ pub(crate) enum Mutation {
     Thread,
     /// Sends the response to a different request.
     Another,
-    /// Sends key-value pairs for the cache of a proxy, some of them invalid.
+    /// Sends key-value pairs for the cache of a proxy. Some of them are invalid.
     Cache,
     /// Delays a response until another process makes a request, or until the requesting process has ended.
     Late,

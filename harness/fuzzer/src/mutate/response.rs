@@ -240,7 +240,7 @@ impl CorrectResponse<'_> {
         })
     }
 
-    /// Replaces lengths that are relative to a limit with numbers, because a limit has no name before it is announced.
+    /// Converts lengths that are relative to a limit to absolute lengths, because a limit has no name before it is announced.
     fn resolve_lengths(&self, line: &mut Template) {
         for piece in &mut line.pieces {
             if let Piece::Fill(expr) = piece

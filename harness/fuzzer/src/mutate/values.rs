@@ -52,7 +52,7 @@ impl Deref for Texts {
     }
 }
 
-/// The lists of `values.toml`, which explains them.
+/// The lists in `values.toml`. The comments in the file explain them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ValueLists {

@@ -54,7 +54,7 @@ pub struct Observation {
     pub segfaults: bool,
     /// The exit status of the launcher.
     pub exit: Option<Exit>,
-    /// The proof that the job did not end although all of its processes had ended. `None` if the job ended.
+    /// The proof that the job did not end although all of its processes had ended, or `None` if the job ended.
     pub running_job: Option<SilenceProof>,
     /// True if the server exceeded the output limit.
     pub flood: bool,

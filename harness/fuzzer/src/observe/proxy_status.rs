@@ -23,8 +23,8 @@ pub(crate) struct ProxyStatus {
     _folder: TempDir,
 }
 
-/// Creates the link and the script for Hydra's mpiexec, and replaces mpiexec with the link in the command. Returns `None` for any other
-/// implementation, without changing it.
+/// Creates the link and the script for Hydra's mpiexec, and replaces mpiexec with the link in the command. For any other implementation,
+/// changes nothing and returns `None`.
 pub(crate) fn install(implementation: &mut Implementation) -> io::Result<Option<ProxyStatus>> {
     let program = Path::new(&implementation.template()[0]);
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -49,7 +49,7 @@ pub struct ClientTarget {
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
-    /// True if the client also leaves processes behind in a plain run. Unset until the first check.
+    /// True if the client also leaves processes behind in a plain run. The value is unset until the first check.
     leaves_processes: OnceLock<bool>,
     /// The only dialect that the server supports in a plain run. If `None`, the server supports all dialects.
     dialect: Option<Dialect>,

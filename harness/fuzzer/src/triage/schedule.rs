@@ -25,12 +25,12 @@ impl Schedule {
         self.time
     }
 
-    /// Returns whether the time is up. From then on, no new session begins.
+    /// Returns whether the time is up. No new session begins after that.
     pub(crate) fn is_over(self) -> bool {
         self.time.is_some_and(|time| self.elapsed() >= time)
     }
 
-    /// Returns the deadline after which no further examination begins, and the cases of findings are stored as they are.
+    /// Returns the deadline after which no further examination begins, and the cases of findings are stored without being minimized.
     pub(crate) fn late_deadline(self) -> Option<Instant> {
         self.time.map(|time| self.start + time + time / 20)
     }

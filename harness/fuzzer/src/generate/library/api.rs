@@ -32,8 +32,8 @@ pub struct LibraryGenerator {
     pub ranks: u32,
     /// True if responses and arguments are mutated.
     pub mutate: bool,
-    /// True if the library sends its requests to the harness. Otherwise the harness cannot answer them, and several ranks would not find
-    /// each other.
+    /// True if the library sends its requests to the harness. Otherwise, the harness cannot answer them. Each case then has a single rank,
+    /// because several ranks could not find each other.
     pub uses_wire: bool,
 }
 

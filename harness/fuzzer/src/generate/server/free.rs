@@ -211,7 +211,8 @@ impl SessionModel<'_, '_> {
         }
     }
 
-    /// Plans requests without a barrier. Meanwhile, a rank finalizes and exits, or leaves without finalize.
+    /// Plans requests without a barrier. While the other ranks make their requests, one rank finalizes and exits, or leaves without
+    /// finalize.
     fn depart(&mut self, [round, requests]: [u32; 2], has_names: bool) -> Result<()> {
         let (gone, finalizes) = (self.any_rank()?, self.u.arbitrary()?);
         let op = self.op("finalize");

@@ -209,7 +209,7 @@ impl SessionModel<'_, '_> {
         Ok(())
     }
 
-    /// Plans puts of keys that weak hashes confuse, with distinct values, and gets of all of them.
+    /// Plans puts of keys that weak hashes confuse, each with a different value, and then gets of all these keys.
     pub(crate) fn put_colliding_keys(&mut self, rank: u32) -> Result<()> {
         for key in COLLIDING_KEYS {
             let value = self.marked_value(8);

@@ -25,7 +25,7 @@ const CORRELATION_RULES: [&str; 3] =
 /// write's event.
 type WriteKinds = BTreeMap<u64, (MessageKind, usize)>;
 
-/// Returns the likelihood that a process died only because another process had died, from 0 (lowest) to 2.
+/// Returns the likelihood that a process died only because another process had died, from 0 (lowest) to 2 (highest).
 pub(crate) fn death_likelihood((_, signal): &(String, i32)) -> u8 {
     match SignalCause::of(*signal) {
         SignalCause::OtherProcess => 2,

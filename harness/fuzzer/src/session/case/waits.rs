@@ -72,7 +72,7 @@ fn replace_waits(
 /// The oldest unanswered message of a rank.
 #[derive(Clone, Copy)]
 struct FrontRequest {
-    /// The operation that the command names. `None` if the message is not a request.
+    /// The operation that the command names, or `None` if the message is not a request.
     op: Option<Op>,
     /// True if the request is complete, and everything that its response depends on has happened.
     is_due: bool,

@@ -27,7 +27,7 @@ pub(super) enum ReproducerStep {
     Kill(i32),
 }
 
-/// The name of Hydra's proxy. A reproducer puts a script in the proxy's place, which starts the proxy and records its exit status.
+/// The name of Hydra's proxy. A reproducer puts a script in the proxy's place. The script starts the proxy and records its exit status.
 const HYDRA_PROXY: &str = "hydra_pmi_proxy";
 
 /// The check after all steps.

@@ -1,6 +1,7 @@
 //! Target: the parser and printer of `PMI_process_mapping`, compared with a model that places the ranks one by one.
 //!
-//! Input: a byte that selects the form of the rest, two bytes that state the number of ranks, and either a value or the nodes of the ranks.
+//! Input: a byte that selects whether a value or the nodes of the ranks follow, two bytes that state the number of ranks, and the value or
+//! the nodes.
 
 use pmi_wire::{MappingForm, ProcessMapping, TooFewRanks};
 

@@ -2,7 +2,8 @@
 //! dialect.
 //!
 //! Input: a byte that selects the number of ranks, the number of nodes, the dialect, and whether all processes join before the first step.
-//! Each step then consists of four bytes: the process, the operation, its arguments, and the way in which it is sent.
+//! The steps follow. Each step consists of four bytes, which select the process, the operation, its arguments, and the way in which it is
+//! sent.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,6 +1,6 @@
 //! Target: the parser of spawn requests, the only requests that consist of several lines.
 //!
-//! Input: a byte that selects the form of the rest, and either lines or the fields of a request (see `input`).
+//! Input: a byte that selects whether lines or the fields of a request follow, and the lines or the fields (see `input`).
 
 use arbitrary::Unstructured;
 use pmi_wire::{SpawnCollector, SpawnError, SpawnLimits, SpawnProgram, SpawnRequest};

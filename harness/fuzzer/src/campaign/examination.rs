@@ -79,7 +79,7 @@ impl Campaign<'_> {
         let Some((root, smaller)) = self.examiner.root_cause(failure, case) else {
             let mut shared = self.lock();
             shared.state.aliases.remove(&bucket);
-            // Until now, the bucket may have been an alias, so a failure with the same key may already have been confirmed.
+            // The bucket may have been an alias until now. In that case, a failure with the same key may already have been confirmed.
             let is_confirmed =
                 shared.confirmed_buckets.contains(&bucket) && !shared.needs_invalid_input(&bucket);
             drop(shared);

@@ -88,7 +88,7 @@ impl Iut {
     /// Returns the maximum number of scenarios in progress, including waiting ones.
     pub(crate) fn plays_at_once(&self, jobs: usize) -> usize {
         match self {
-            // Each relayed launch needs a port, and `--listen` guarantees only this number of ports.
+            // Each relayed launch needs a port, and `--listen` guarantees ports only for this number of launches.
             Self::Processes(_, environment) if self.is_relayed() => environment.slots.launches(),
             Self::Processes(_, environment) => environment.slots.launches_of_run(),
             Self::Memory(_) | Self::Library(..) | Self::Client(_) => jobs,
@@ -171,8 +171,8 @@ impl Iut {
     }
 
     /// Finds out whether a launcher that ended without starting the processes can start fewer. Tries one process per node or, for a
-    /// scenario with `launch`, all processes without the words that `launch` adds to the command. Returns the number of processes that the
-    /// launcher can start. Returns `None` for a bare proxy, because the harness provides the launcher of a proxy.
+    /// scenario with `launch`, all processes without the words that `launch` adds to the command. Returns the number of processes if this
+    /// attempt succeeds. Otherwise, and for a bare proxy, whose launcher the harness provides, returns `None`.
     fn starts_fewer(
         &self,
         suite: &Suite,
@@ -226,7 +226,7 @@ impl Prober<'_> {
     }
 }
 
-/// Appends an event to the outcome of a scenario that has ended, for a fact that was determined afterwards.
+/// Appends an event to the outcome of a scenario. The event reports a fact that was determined after the scenario had ended.
 pub(crate) fn append(outcome: &mut ScenarioOutcome, kind: EventKind, sink: &mut dyn EventSink) {
     let time_us = outcome.events.last().map_or(0, |event| event.time_us);
     let event = Event { time_us, ..Event::new(outcome.events.len() as u64, kind) };

@@ -86,7 +86,7 @@ pub struct VariationResult {
     /// The behaviour of a server with the variation.
     #[serde(rename = "about")]
     pub description: &'static str,
-    /// Scenarios that have findings, although there should be none.
+    /// Scenarios with findings, although a variation must not cause any finding.
     #[serde(rename = "punished_by")]
     pub findings: Vec<KillResult>,
 }

@@ -215,7 +215,8 @@ pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capa
         Some(offered) => *offered,
         None if implementation.has_upstream() => false,
         None => probe_operation(prober, dialect, *need).is_some_and(|(outcome, support)| {
-            // If the operation makes the server crash or hang, every session that uses it would show only that failure.
+            // An operation that makes the server crash or hang does not count as offered. Otherwise, every session that uses the operation
+            // would show only that failure.
             let failed = outcome.hung || !outcome.unreached.is_empty() || outcome.crashed.is_some();
             support == ProbeResult::Acknowledged && !failed && outcome.unjudged.is_none()
         }),
@@ -492,9 +493,9 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     })
 }
 
-/// Returns the evidence that the processes of a library have found neither their process manager nor each other. A process that passes the
-/// barrier on its own counts as evidence only if the library sends nothing on the runner's PMI_FD. Otherwise, a finding reports that
-/// process.
+/// Returns the evidence, if any, that the processes of a library have found neither their process manager nor each other. A process that
+/// passes the barrier alone counts as evidence only if the library sends nothing on the runner's PMI_FD. Otherwise, a finding reports
+/// that process.
 pub(crate) fn probe_connection(prober: Prober<'_>, api: Dialect, events: &[Event]) -> Option<String> {
     if let Some(evidence) = singletons(events) {
         return Some(evidence);
@@ -508,7 +509,7 @@ pub(crate) fn probe_connection(prober: Prober<'_>, api: Dialect, events: &[Event
         .map(|_| format!("{evidence}, and the library sends nothing on PMI_FD"))
 }
 
-/// Returns the evidence that each of several processes considers itself the only process.
+/// Returns the evidence, if any, that each of several processes considers itself the only process.
 fn singletons(events: &[Event]) -> Option<String> {
     let mut reported: BTreeMap<Proc, (Option<i32>, Option<i32>)> = BTreeMap::new();
     for event in events {
@@ -527,7 +528,7 @@ fn singletons(events: &[Event]) -> Option<String> {
     claims_only_process.then(|| format!("each of the {} processes is rank 0 of 1", reported.len()))
 }
 
-/// Returns the evidence that a process passes the barrier of the probe before the other process enters it.
+/// Returns the evidence, if any, that a process passes the barrier of the probe before the other process enters it.
 fn passes_alone(events: &[Event]) -> Option<String> {
     let mut called = 0;
     events.iter().find_map(|event| match &event.kind {
@@ -625,7 +626,7 @@ mod tests {
     #[case::exits(vec![called(), EventKind::Exited { proc: P, exit: Exit::Code(1) }], true)]
     #[case::never_called(vec![EventKind::Ended { proc: P, ours: false }], false)]
     #[case::ended_by_us(vec![called(), EventKind::Ended { proc: P, ours: true }], false)]
-    fn exit_during_the_first_call_fails_the_call(#[case] kinds: Vec<EventKind>, #[case] fails: bool) {
+    fn exit_during_the_first_call_counts_as_failure(#[case] kinds: Vec<EventKind>, #[case] fails: bool) {
         let events: Vec<Event> =
             kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
         assert_eq!(failed_initialization(&events).is_some(), fails);

@@ -294,7 +294,7 @@ pub fn run(
             |unresponsive: [usize; 2], kind: usize| gives_up && unresponsive[kind] >= MAX_UNRESPONSIVE;
         for message in receiver {
             order.take(message, |message| {
-                // Workers may have played further scenarios. Their results are ignored, so that the run stops at the same place each time.
+                // Workers may have played further scenarios. Their results are ignored, so that every run stops after the same scenario.
                 if enough(red) {
                     return;
                 }

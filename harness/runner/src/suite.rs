@@ -58,8 +58,8 @@ pub fn embedded_part(wanted: impl Fn(ImplementationKind, &str) -> bool) -> Resul
     Ok(Suite::embedded_part(behaviours(), wanted)?)
 }
 
-/// Returns the scenarios in `paths`, which are files and folders. Without any paths, the suite has only the embedded fragments and
-/// requirements.
+/// Returns a suite with the scenarios in `paths`, which are files and folders. Without any paths, the suite has only the embedded
+/// fragments and requirements.
 ///
 /// # Errors
 ///

@@ -959,7 +959,7 @@ impl Checker<'_> {
 
     fn response(&mut self, span: Span, text: Option<&str>) {
         let commands = vocabulary::commands(self.scenario.dialect);
-        // `auth-response` is both a request and a response.
+        // `auth-response` is both a request and a response, so it is not reported.
         let request = text
             .filter(|text| commands.iter().all(|(_, response)| response != text))
             .and_then(|text| commands.iter().find(|(request, _)| *request == text));

@@ -155,7 +155,7 @@ impl Template {
             // The parser ignores spaces at both ends of a line.
             let edge = at + 1 == bytes.len() || (at == 0 && self.pieces.is_empty());
             let plain = byte.is_ascii_graphic() || (byte == b' ' && !edge);
-            // A letter after a capture would become part of its type.
+            // A byte after a capture is quoted, because a letter would become part of the capture's type.
             let captured = at == 0 && matches!(self.pieces.last(), Some(Piece::Capture(..)));
             let quoted = !plain || matches!(byte, b'$' | b'<') || captured || also(at, byte);
             match self.pieces.last_mut() {

@@ -213,7 +213,7 @@ impl Printer<'_> {
                 }
                 Statement::Let { name, value } => {
                     let text = text(&value.pieces, QuotingContext::Let);
-                    // A `#` after a space would begin a comment.
+                    // Omit the space before a `#`, because the `#` would otherwise begin a comment.
                     let blank = if text.starts_with('#') { "" } else { " " };
                     self.line(indent, &format!("let ${} ={blank}{text}", name.value), name.span);
                 }

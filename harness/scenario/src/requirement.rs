@@ -42,12 +42,12 @@ impl std::fmt::Display for Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Breach of a MAY, of most de facto requirements, of a statement that another part of RFC 13 contradicts, or of a requirement in an
+    /// A breach of a MAY, of most de facto requirements, of a statement that another part of RFC 13 contradicts, or of a requirement in an
     /// advisory set that the user has not selected.
     Note,
-    /// Breach of a SHOULD.
+    /// A breach of a SHOULD.
     Warn,
-    /// Breach of a MUST or SHALL.
+    /// A breach of a MUST or SHALL.
     Fail,
 }
 

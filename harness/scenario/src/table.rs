@@ -29,7 +29,7 @@ fn requests(framing: Framing) -> Arc<[TableRow]> {
     let named = |name: &str, text: Template| (Spanned::from(name.to_owned()), text);
     let word = |name: &str, word: &str| named(name, Template::default().tuples(word));
     let exchanges = protocol::documented_exchanges(framing).iter().filter(|exchange| {
-        // A block of lines has no `cmd` tuple.
+        // Exclude blocks of lines, which have no `cmd` tuple.
         exchange.response.is_some() && exchange.omission().is_none() && !exchange.is_block
     });
     exchanges

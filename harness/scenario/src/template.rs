@@ -11,7 +11,8 @@ use super::{
 /// A `key=value` tuple of a message line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateField {
-    /// The key. Empty if this is not a tuple with a literal key (`endcmd`, `$x=1`); `value` then contains the whole text.
+    /// The key. It is empty for text that is not a tuple with a literal key, such as `endcmd` or `$x=1`. `value` then contains the whole
+    /// text.
     pub key: String,
     /// The value.
     pub value: Template,
@@ -23,7 +24,7 @@ impl Template {
         self.pieces.iter().all(|piece| matches!(piece, Piece::Literal { bytes, .. } if bytes.is_empty()))
     }
 
-    /// Returns the text if it is literal and valid UTF-8. `<|>` is ignored.
+    /// Returns the text, ignoring `<|>`. Returns `None` if the text is not literal or not valid UTF-8.
     pub fn literal(&self) -> Option<String> {
         let mut all = Vec::new();
         for piece in &self.pieces {

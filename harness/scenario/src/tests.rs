@@ -27,7 +27,7 @@ const JOINED: &str = "\
 * expect  cmd=my_kvsname rc=ok kvsname=$kvs:word
 ";
 #[test]
-fn pmijobid_is_job_until_a_job_id_is_set() {
+fn pmijobid_defaults_to_job() {
     let mut scope = Scope::default();
     assert_eq!(scope.var("pmijobid"), Ok(b"job".to_vec()));
     scope.set_job_id(Some(b"4711.0"));
@@ -278,7 +278,7 @@ J: exits nonzero
 }
 
 #[test]
-fn parser_splits_tuples_by_the_message_grammar() {
+fn parser_splits_messages_into_tuples() {
     let show = |line: &str| {
         let text = format!("0 expect  {line}");
         let scenario = parsed("t", &text).unwrap();

@@ -23,7 +23,8 @@ const HOLD_TIME: Duration = Duration::from_millis(1);
 const PAUSE_TIME: Duration = Duration::from_millis(20);
 
 impl Interpreter<'_> {
-    /// In a free schedule, stores a step for each of its ranks, to be played later. Returns false if the step must be played now.
+    /// In a free schedule, stores a step for each of its ranks, to be played later. Returns whether the step was
+    /// stored. Otherwise, the step must be played now.
     pub(super) fn is_deferred(&mut self, step: &Step, place: Position<'_>) -> bool {
         let StepTarget::Ranks { group, set } = &step.target else { return false };
         let is_message = match (&step.action, step.role) {
@@ -95,7 +96,7 @@ impl Interpreter<'_> {
         })
     }
 
-    /// Calls `play` while the steps of one rank are set aside. In a fixed schedule, `play` is not called.
+    /// Calls `play` while the steps of one rank are set aside. In a fixed schedule, does not call `play`.
     fn without(
         &mut self,
         p: Proc,
@@ -147,8 +148,8 @@ mod tests {
     use crate::interpret::play;
     use crate::party::{MemoryParty, ScenarioLimits};
 
-    /// Plays the given steps of two ranks after the fragment `joined`. Returns the rank and the end of the written text of each write,
-    /// starting with the first put.
+    /// Plays the given steps of two ranks after the fragment `joined`. Returns the rank and the last bytes of each write, starting with
+    /// the first put.
     fn writes(head: &str, steps: &str) -> Vec<(u32, String)> {
         let suite = crate::suite::embedded().unwrap();
         let text =

@@ -229,8 +229,8 @@ impl Interpreter<'_> {
         if let Some((name, _)) = call.outs.iter().find(|(name, _)| !is_out(&name.value)) {
             return Err(WalkEnd::Mistake(format!("the call has no output argument {}", name.value)));
         }
-        // In a scenario about failures, a call that must succeed serves as a control. If it fails, it breaks the requirement on the
-        // function's effect.
+        // In a scenario about failures, a call that must succeed serves as a control. If the call fails, the library breaks the
+        // requirement on the function's effect.
         let succeeds = signature::code(&wanted.value) == Some(signature::SUCCESS);
         if succeeds && !cites && signature::is_about_failures(&self.cited) {
             self.cited = begun.function.effect_requirement.to_owned();

@@ -29,12 +29,12 @@ const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time for reading the events that have already arrived when a scenario ends early.
 const LAST_EVENTS_TIME: Duration = Duration::from_millis(100);
 
-/// Time without events after which a launcher that does not end is reported. A daemon that the launcher waits for may still connect to it,
-/// and nothing indicates this in advance.
+/// Time without events after which the runner reports that the launcher does not end. A daemon that the launcher waits for may still
+/// connect to it, and nothing indicates this in advance.
 const RUNNING_JOB_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Plays a scenario against a launched party. `fragments` finds the fragments that the scenario uses. Records [`EventKind::Launched`]
-/// first.
+/// Records [`EventKind::Launched`], and then plays a scenario against a launched party. `fragments` finds the fragments that the scenario
+/// uses.
 pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,

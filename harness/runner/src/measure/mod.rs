@@ -84,7 +84,7 @@ impl RoundResults {
         let gets = session
             .each_accepted(MeasuredPhase::GetOther, GETS_PER_RANK, &|rank, n| get((rank + n) % ranks))?;
         self.requests_per_second.push(f64::from(ranks * GETS_PER_RANK) / gets.time.as_secs_f64());
-        // Each rank puts the same number of keys.
+        // Every rank puts the same number of keys, so the total may slightly exceed `KEY_COUNT`.
         let keys = KEY_COUNT.div_ceil(ranks);
         let value = "v".repeat(VALUE_LENGTH);
         session.each_accepted(MeasuredPhase::Put, keys, &|rank, n| MeasuredRequest::Put {

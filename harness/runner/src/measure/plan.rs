@@ -12,7 +12,7 @@ use serde::Serialize;
 pub enum MeasuredPhase {
     /// Every process of the job starts and reports to the runner.
     Start,
-    /// Every rank offers its version and is answered; in PMI-2, this includes fullinit.
+    /// Every rank offers its version and receives the response. In PMI-2, the phase includes fullinit.
     Init,
     /// Every rank enters a barrier and is released, for the first time.
     FirstBarrier,

@@ -8,7 +8,7 @@ use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, Spawn
 pub(super) enum MeasuredRequest {
     /// Offers the protocol version.
     Offer,
-    /// PMI-2's request after the offer. Contains the rank.
+    /// Sends PMI-2's fullinit, the request that follows the offer. Contains the rank.
     Fullinit(u32),
     /// Requests the name of the keyval space, which PMI-1 needs in other requests.
     Kvsname,

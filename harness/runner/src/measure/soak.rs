@@ -78,7 +78,7 @@ pub fn soak(
             .each(MeasuredPhase::Publish, 1, &|rank, _| MeasuredRequest::Publish(format!("soak-{rank}")))?
             .refused
             == 0;
-    // Before the first barrier, a get may find nothing.
+    // Before the first barrier, a get may find nothing, so the load starts only after a barrier.
     job.each_accepted(MeasuredPhase::Barrier, 1, &|_, _| MeasuredRequest::Barrier)?;
     let per_round = u64::from(ranks * (REQUESTS_PER_ROUND + 1));
     // Findings about the start of the job are ignored here, because the suite reports them.

@@ -109,7 +109,7 @@ pub(crate) enum JobMode {
 struct JobGroup {
     first: usize,
     size: usize,
-    /// True if the group was aborted: the status of its processes no longer matters.
+    /// True if the group was aborted. From then on, the exit statuses of its processes do not count.
     is_aborted: bool,
 }
 
@@ -196,8 +196,8 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Starts `ranks` processes and serves them until all have ended, as [`run`](Self::run) does. Also waits for reports from programs that
-    /// the job's processes start as their process manager.
+    /// Starts `ranks` processes and serves them until all have ended, as [`run`](Self::run) does. If `listener` is given, also receives
+    /// reports from the programs that the job's processes start as their process manager.
     pub(crate) fn run_with_agents(
         mut self,
         listener: Option<AgentListener>,
@@ -429,8 +429,8 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Treats the caller as ended if it has no connection, because no other event reports its end. The caller or the server has closed the
-    /// connection, or the caller has sent an invalid message.
+    /// Treats the caller as ended if it has no connection, because no other event reports its end. The caller has no connection after the
+    /// caller or the server has closed it, or after the caller has sent an invalid message.
     fn end_caller(&mut self) -> io::Result<()> {
         let gone = self.listener.as_ref().is_some_and(Listener::is_empty);
         let missed = |p: &&JobProcess| p.child.is_foreign() && !p.child.is_reaped() && p.connection.is_none();
@@ -660,7 +660,7 @@ impl<H: Host> Job<H> {
         }
         if !self.groups[id.group as usize].is_aborted {
             self.settle(status(end));
-            // Nothing else reports that a process is missing, and others may be waiting for it.
+            // The group is aborted, because nothing else reports that a process is missing, and others may be waiting for it.
             if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].has_written {
                 self.abort(id, status(end).into(), "the command that starts this process failed");
             }

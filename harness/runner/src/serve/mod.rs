@@ -21,8 +21,8 @@
 //! chronological order.
 //!
 //! * A killed process counts as 128 + signal.
-//! * For an aborted program, the status of the abort counts, at the time of the abort. The processes that are killed because of the abort
-//!   do not count.
+//! * An abort counts as an exit with the abort's status, at the time of the abort. The processes that are killed because of the abort do
+//!   not count.
 //! * A protocol error aborts the program with status 1.
 //! * Only the low eight bits of an abort's status are kept, as for every exit status. If the status is not 0 but its low eight bits are 0,
 //!   it counts as 1, so that a failure does not look like a success.

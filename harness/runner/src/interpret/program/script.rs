@@ -90,7 +90,7 @@ impl Script {
                 Setting::KvsnameMax => config.limits.kvsname_max = n,
                 Setting::KeylenMax => config.limits.keylen_max = n,
                 Setting::VallenMax => config.limits.vallen_max = n,
-                // A dash and the group number follow the prefix.
+                // The name also contains a dash and a group number of one digit, so it is two bytes longer than the prefix.
                 Setting::KvsnameLength => {
                     let missing = (*number as usize).saturating_sub(config.kvs_prefix.len() + 2);
                     config.kvs_prefix.push_str(&"n".repeat(missing));

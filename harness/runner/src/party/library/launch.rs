@@ -407,7 +407,7 @@ impl Party for LibraryParty<'_> {
         }
     }
 
-    /// Returns a path that does not exist, because programs that a library spawns do not report to the runner.
+    /// Returns a path that does not exist. The programs that a library spawns do not report to the runner, so no real agent is needed.
     fn agent(&mut self, group: u32) -> Vec<u8> {
         format!("/library/agent-{group}").into_bytes()
     }

@@ -577,7 +577,7 @@ impl Host for ProgramJob<'_> {
         process.has_closed = true;
         let ended = process.end_reason;
         match ended {
-            // The scenario has ended the process, and its server must continue as if the process were still running.
+            // The scenario has ended the process, but the server must continue as if the process were still running.
             Some(EndReason::Script) => {}
             _ if self.withheld_ends.contains(&from) => {}
             _ if self.server.is_joined(from) && self.is_end_withheld(from) => self.withheld_ends.push(from),
@@ -686,7 +686,7 @@ impl Host for ProgramJob<'_> {
             return NextTick::End;
         }
         let (quiet, stalled) = (now - self.last, now - self.progress);
-        // A process that has not written anything may still be loading its libraries.
+        // A process that has not written anything may still be loading its libraries, so the job does not count as idle.
         let at_work = self.processes.values().any(|process| process.exit.is_none() && !process.has_written);
         // Two checks must find the job idle, so that all bytes written before the first check have been received.
         let mut settled = false;
@@ -696,7 +696,7 @@ impl Host for ProgramJob<'_> {
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
             self.idle_check = (now + self.idle_check.1, (self.idle_check.1 * 2).min(IDLE_CHECK_INTERVALS[1]));
         }
-        // A program that prints may be reporting its progress, unless it floods its output.
+        // A program that prints may be reporting its progress, so it gets more time unless it floods its output.
         let is_printing = quiet < stalled / 2;
         let patience = if is_printing && self.output_length < OUTPUT_FLOOD { PRINTING_FACTOR } else { 1 };
         let is_over =

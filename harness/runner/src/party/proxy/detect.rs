@@ -80,7 +80,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
     Err(UndetectedFamily::Generation { proxy: proxy.to_owned(), seen })
 }
 
-/// Returns a text for messages that lists the choices of `--family`.
+/// Returns the end of a message, which lists the choices of `--family`.
 pub(crate) fn family_choices() -> String {
     let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
     format!("select the proxy's control protocol with --family: {}", all.join(", "))
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn detects_proxy_family_by_launcher_then_by_file() {
+    fn detects_proxy_family_from_launcher_or_file() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let detected = |file: &tempfile::NamedTempFile, launcher| {
             detect(file.path(), launcher).map_err(|error| error.to_string())

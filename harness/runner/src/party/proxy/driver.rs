@@ -370,7 +370,7 @@ impl ProxyDriver {
 /// Returns the command line of a proxy.
 fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
     let mut words = vec![
-        // The proxy requires this option even if it inherits its connection and ignores the option.
+        // The proxy requires this option, although it inherits its connection and therefore ignores the address.
         ("--control-port", "127.0.0.1:1".to_owned()),
         ("--rmk", "user".to_owned()),
         ("--launcher", "fork".to_owned()),

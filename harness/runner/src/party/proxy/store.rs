@@ -36,7 +36,7 @@ fn proxy_client(group: GroupId) -> Proc {
 
 impl Store {
     /// Creates a store for groups on `nodes` nodes. Its limits on keys and values are large, because the proxies enforce the real limits,
-    /// and each pair that they accepted must be stored here.
+    /// and each pair that they accept must be stored here.
     pub(super) fn new(nodes: u32) -> Self {
         let config = Config::default();
         let limits = KvsLimits { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.limits };
@@ -84,7 +84,7 @@ impl Store {
         }
     }
 
-    /// Puts a pair. Returns true if the pair was new and was accepted. Returns an error if the job must end instead.
+    /// Puts a pair. Returns whether the pair was new and was accepted. Returns an error if the job must end instead.
     pub(super) fn put(&mut self, group: GroupId, key: &[u8], value: &[u8]) -> Result<bool, StoreResult> {
         let mut line = b"cmd=put kvsname=".to_vec();
         line.extend(self.kvsname(group));

@@ -568,7 +568,7 @@ impl Upstream {
         let (mut out, mut left) = (BTreeSet::new(), VecDeque::new());
         for fenced in std::mem::take(fenced) {
             if !out.insert((fenced.proxy_group, fenced.route)) {
-                // The process has already entered the next fence.
+                // This entry is for the next fence, which the process has already entered.
                 left.push_back(fenced);
                 continue;
             }

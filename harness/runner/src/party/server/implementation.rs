@@ -614,7 +614,7 @@ impl Implementation {
             Some(words) if nodes > 1 => words,
             _ => &self.command,
         };
-        // If the placeholder is only part of a word, as in `sh -c 'cd DIR; {agent}'`, a shell splits the words again.
+        // If the placeholder is only part of a word, as in `sh -c 'cd DIR; {agent}'`, a shell splits the words again, so they are quoted.
         let joined = match agent {
             [path] => path.clone(),
             words => shell_words::join(words),

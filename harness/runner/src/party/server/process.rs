@@ -636,7 +636,7 @@ impl ServerParty {
     }
 
     /// Sends an order to an agent that relays the connection of a process. Does nothing if the connection is closed, or if too many bytes
-    /// wait to be written.
+    /// are waiting to be written.
     fn order(&mut self, proc: Proc, order: &AgentOrder) {
         let Some(RankState { control, control_key, relayed: Some(relayed), .. }) = self.ranks.get_mut(&proc)
         else {
@@ -734,8 +734,9 @@ impl ServerParty {
         self.waits_elsewhere = false;
     }
 
-    /// Returns the required duration of idleness. While processes start or end, the duration is at least [`IDLE_TIME`]: no response is due
-    /// then, and frequent checks cost more than they save.
+    /// Returns the required duration of idleness. No further idleness is required if the server is known to leave bytes unread. Otherwise,
+    /// while processes start or end, the duration is at least [`IDLE_TIME`]: no response is due then, and frequent checks cost more than
+    /// they save.
     fn required_idle_time(&self) -> Duration {
         if self.waits_elsewhere {
             Duration::ZERO
@@ -1019,7 +1020,7 @@ impl Party for ServerParty {
                     self.slot.wait();
                 }
                 if quiet >= waits && !idle {
-                    // The process id of a process that ended may now belong to a process outside the server.
+                    // The check starts again, because the id of a process that has ended may now belong to a process outside the server.
                     self.idle = IdleCheck::default();
                 }
                 doublings = MAX_DOUBLINGS.min(doublings + 1);

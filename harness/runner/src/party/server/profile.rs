@@ -308,7 +308,7 @@ pub fn related_deviations(implementation: &Implementation) -> Vec<Deviations> {
             },
         };
         let words = shell_words::split(&command).unwrap_or_default();
-        // Intel's Hydra has the same name as MPICH's, and prints no version.
+        // Exclude Intel's Hydra, which has the same name as MPICH's but prints no version.
         let is_related = program_name(&words).is_some_and(|other| other == name)
             && dialect.unwrap_or_default() == implementation.dialect.unwrap_or_default()
             && (implementation.uses_alarms || implementation.version.is_some());

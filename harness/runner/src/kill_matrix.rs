@@ -212,7 +212,7 @@ fn found(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option
     Some(KillResult { scenario: scenario.name.clone(), requirements, first_finding: first })
 }
 
-/// Returns the findings about a conforming server, which should have none. Findings that cite only advisory requirements are omitted: these
+/// Returns the findings, if any, about a conforming server. Findings that cite only advisory requirements are omitted: these
 /// requirements are not generally accepted, and conforming servers may break them.
 fn punishment(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option<KillResult> {
     let advisory = |id: &String| suite.catalogue.get(id).is_some_and(|r| r.advisory);
@@ -368,7 +368,7 @@ impl<'a> FaultCase<'a> {
         self.result.is_killed() && open.all(|id| self.result.cited().any(|cited| cited == *id))
     }
 
-    /// Plays the next scenario. Returns false if all scenarios have been played.
+    /// Plays the next scenario, if any is left. Returns whether a scenario was played.
     fn play_next(&mut self, suite: &Suite, behaviour: &Behaviour, limits: ScenarioLimits) -> bool {
         let Some(scenario) = self.scenarios.next() else { return false };
         let outcome = play_scenario(suite, scenario, behaviour, limits).0;
@@ -451,9 +451,9 @@ impl VariationCase {
     }
 }
 
-/// Plays the suite against servers with variations on `jobs` threads. Unless `all` is true, several variations are combined in each server:
-/// if a server causes a finding in a scenario, its variations are repeatedly split in half for this scenario, until each finding is caused
-/// by a single variation. The first result is that of the rehearsal, in which no variation has an effect.
+/// Plays the suite against servers with variations, on `jobs` threads. Unless `all` is true, several variations are combined in each
+/// server. If a server causes a finding in a scenario, its variations are repeatedly split in half for this scenario, until each finding
+/// is caused by a single variation. The first result is that of the rehearsal, in which no variation has an effect.
 fn try_variations(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],

@@ -287,8 +287,8 @@ pub fn run(
         // Unresponsive scenarios are counted in the order of the suite, so that the results do not depend on the number of concurrent
         // launches.
         let mut unresponsive = [0; 2];
-        // A run never gives up on a program. If the plain run fails, scenarios that need it report this without a further launch, and the
-        // other scenarios may reveal the cause.
+        // A run never gives up on a program. If the plain run fails, scenarios that need it report the failure without a further launch,
+        // and the other scenarios may reveal the cause.
         let gives_up = options.give_up && !matches!(iut, Iut::Client(_));
         let gave_up =
             |unresponsive: [usize; 2], kind: usize| gives_up && unresponsive[kind] >= MAX_UNRESPONSIVE;
@@ -361,7 +361,7 @@ pub fn run(
             }
         }
     });
-    // A scenario that was interrupted has no meaningful result.
+    // An interrupted scenario has no meaningful result, so its result is dropped.
     let interrupted = interrupted.load(Ordering::Relaxed);
     if interrupted {
         results.retain(|r: &ScenarioResult| !cut.contains(&r.scenario));

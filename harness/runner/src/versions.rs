@@ -419,7 +419,7 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     all
 }
 
-/// Returns the command of a request. Returns the request itself, truncated to 40 bytes, if it has no command.
+/// Returns the command of a request, or the request itself, truncated to 40 bytes, if it has no command.
 pub(crate) fn command_of((framing, text): &(Framing, Vec<u8>)) -> String {
     let end = if *framing == Framing::Lines { b' ' } else { b';' };
     let first = text.split(|byte| *byte == end).next().unwrap_or_default();

@@ -183,7 +183,8 @@ pub(super) fn split_step(content: &str) -> Option<StepHead> {
     Some(StepHead { ranks: Span { start: 0, end: first }, role, cites, rest: trimmed(content, after) })
 }
 
-/// Parses `ROLE:` or `ROLE[ID]:` at `at`; a verb has no colon. Returns the spans of the role and the id, and the offset after them.
+/// Parses `ROLE:` or `ROLE[ID]:` at `at`, or a verb, which has no colon. Returns the spans of the role and the id, and the offset after
+/// them.
 pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>, usize)> {
     let bytes = content.as_bytes();
     let mut end = at;

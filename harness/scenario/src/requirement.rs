@@ -278,7 +278,7 @@ impl Catalogue {
         self.by_rule.get(rule).into_iter().flatten().map(|place| &self.list[*place])
     }
 
-    /// Enables an advisory set. The severity of a breach then depends on the level of the requirement. Returns false if the set is unknown.
+    /// Enables an advisory set. The severity of a breach then depends on the level of the requirement. Returns whether the set is known.
     pub fn enable_set(&mut self, set: &str) -> bool {
         let Some((_, set)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
         for requirement in self.list.iter_mut().filter(|r| RequirementSet::of(&r.id) == *set) {

@@ -17,8 +17,8 @@ pub trait RunWatcher {
     fn exceeds_memory(&mut self, memory: Vec<Memory>) -> bool;
     /// Receives the time that a step waited for its message.
     fn received(&mut self, waited: Duration);
-    /// Receives the proof that no message arrived for a step, and the time that the step waited. Returns false if the implementation may be
-    /// waiting for the harness.
+    /// Receives the proof that no message arrived for a step, and the time that the step waited. Returns whether the run must record
+    /// the silence. It must not if the implementation may be waiting for the harness.
     fn received_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
     /// Receives a command that is about to be sent to a proxy's upstream.
     fn ordered(&mut self, command: &UpstreamCommand);

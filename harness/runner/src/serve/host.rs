@@ -42,8 +42,8 @@ pub(crate) trait Host {
     fn environment(&mut self, p: Proc, place: &str) -> Vec<(String, String)>;
     fn connects(&mut self, p: Proc) -> bool;
     fn receive(&mut self, from: Proc, bytes: &[u8]);
-    /// Called when a round of the event loop begins. Returns true to let requests gather first, so that several of them arrive in the same
-    /// round.
+    /// Called when a round of the event loop begins. Returns whether the loop lets requests gather first, so that several of them
+    /// arrive in the same round.
     fn begin_round(&mut self) -> bool {
         false
     }

@@ -83,7 +83,7 @@ impl Launcher {
         Ok(StartedProcess { child, socket: Some(socket) })
     }
 
-    /// Starts a process without a connection. The process connects on its own.
+    /// Starts a process without a connection. The process opens its connection itself.
     pub(super) fn start_unconnected(&mut self, command: &mut Command) -> io::Result<StartedProcess> {
         Ok(StartedProcess { child: self.start(command, None)?, socket: None })
     }

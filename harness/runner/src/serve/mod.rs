@@ -66,7 +66,7 @@ pub struct ServeOptions {
     pub verbose: bool,
 }
 
-/// Starts the program and serves it and all processes that it spawns until the last one has ended. Returns the exit status (see the
+/// Starts the program, and serves it and all processes that it spawns until the last one has ended. Returns the exit status (see the
 /// [module](self)).
 ///
 /// Must not be called while other threads start processes, which could inherit a rank's connection.

@@ -453,7 +453,7 @@ impl LaunchedProcess {
         }
     }
 
-    /// Returns whether a process that a launcher has started has died. Waits up to [`EXIT_TIMEOUT`] for a process that is exiting.
+    /// Returns whether this process, which a launcher has started, has died. Waits up to [`EXIT_TIMEOUT`] for a process that is exiting.
     fn is_dying(&self) -> bool {
         let is_exiting =
             |process: &ForeignProcess| Pid::from_raw(process.pid()).is_some_and(procfs::is_exiting);

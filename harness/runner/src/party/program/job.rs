@@ -734,8 +734,8 @@ impl ProgramJob<'_> {
         }
     }
 
-    /// Records a line of output. The C library calls abort() if it detects corrupted memory, which must not be mistaken for the program's
-    /// own decision.
+    /// Records a line of output, and whether it reports that the C library has detected corrupted memory. The C library then calls abort(),
+    /// which must not be mistaken for the program's own decision.
     fn record_line(&mut self, p: Proc, stderr: bool, line: Vec<u8>) {
         let text = String::from_utf8_lossy(&line);
         if stderr && is_broken_memory(&text) {

@@ -74,7 +74,7 @@ struct ProxyConnection {
 #[derive(Debug, Default)]
 struct UpstreamGroup {
     kvsname: Vec<u8>,
-    /// Pairs that were put since the last barrier, and that the proxies have not received yet.
+    /// Pairs put since the last barrier, which the proxies have not received yet.
     unsent_pairs: Vec<(Vec<u8>, Vec<u8>)>,
     barriers: Vec<Barrier>,
     /// Processes in a fence, in order of arrival.
@@ -473,7 +473,7 @@ impl Upstream {
                 let words: Vec<&[u8]> = words.collect();
                 self.enter(proxy_group, &words);
             }
-            // A proxy must answer these requests itself. [`Store::join`] has already initialized the group.
+            // A proxy must answer these requests itself, so this is a protocol error. [`Store::join`] has already initialized the group.
             b"cmd=init" | b"cmd=finalize" => {
                 self.end(
                     PROTOCOL_ERROR_STATUS,
@@ -504,7 +504,7 @@ impl Upstream {
         let group = self.proxy_groups[proxy_group].group;
         let message = Decoded::new(Direction::ToServer, Framing::Frames, text);
         match request.command() {
-            // A proxy must answer these requests itself. [`Store::join`] has already initialized the group.
+            // A proxy must answer these requests itself, so this is a protocol error. [`Store::join`] has already initialized the group.
             b"fullinit" | b"finalize" => {
                 self.end(
                     PROTOCOL_ERROR_STATUS,
@@ -636,7 +636,7 @@ impl Upstream {
         }
     }
 
-    /// Handles a proxy's report that all of its processes that take part in a barrier have entered the barrier.
+    /// Handles a `barrier_in` from a proxy, which reports that all participants that it serves have entered the barrier.
     fn enter(&mut self, proxy_group: usize, words: &[&[u8]]) {
         let ProxyGroup { group, proxy, ref launch, .. } = self.proxy_groups[proxy_group];
         let field = |key: &[u8]| words.iter().find_map(|w| w.strip_prefix(key)?.strip_prefix(b"="));

@@ -614,7 +614,8 @@ impl Implementation {
             Some(words) if nodes > 1 => words,
             _ => &self.command,
         };
-        // If the placeholder is only part of a word, as in `sh -c 'cd DIR; {agent}'`, a shell splits the words again, so they are quoted.
+        // If the placeholder is only part of a word, as in `sh -c 'cd DIR; {agent}'`, a shell splits that word again, so the agent's words
+        // are quoted.
         let joined = match agent {
             [path] => path.clone(),
             words => shell_words::join(words),

@@ -152,7 +152,7 @@ impl Template {
     /// Appends bytes. A byte is quoted if a file cannot contain it literally, or if `also` returns true for it.
     pub(super) fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
         for (at, &byte) in bytes.iter().enumerate() {
-            // The parser ignores spaces at both ends of a line.
+            // The parser ignores spaces at both ends of a line, so they are quoted.
             let edge = at + 1 == bytes.len() || (at == 0 && self.pieces.is_empty());
             let plain = byte.is_ascii_graphic() || (byte == b' ' && !edge);
             // A byte after a capture is quoted, because a letter would become part of the capture's type.

@@ -146,7 +146,7 @@ pub(super) fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Parses `2,0,1`, `1-3`, `*`, `child:0`, `child2:*`, `proxy:0` or `stray:0`.
+/// Parses the target of a step, such as `2,0,1`, `1-3`, `*`, `child:0`, `child2:*`, `proxy:0` or `stray:0`.
 pub(super) fn step_target(text: &str, base: usize) -> Result<StepTarget, SyntaxError> {
     run(text, base, "ranks such as `0`, `1-3`, `2,0,1`, `*` or `child:0`", |input| {
         let spawned = opt(delimited("child", variable, ':')).parse_next(input)?;

@@ -80,7 +80,7 @@ impl Scope {
         self.agent = Some(path);
     }
 
-    /// Binds a name.
+    /// Binds a name to a value.
     pub fn set(&mut self, name: &str, value: Vec<u8>) {
         self.names.insert(name.to_owned(), BoundValue::Text(value));
     }

@@ -94,7 +94,7 @@ pub(crate) fn spell(
     }
     table::write_dialect(&mut spelled);
     for named in std::mem::take(&mut spelled.requires) {
-        // Several rules may map to the same requirement of the dialect. The checker reports duplicates in the file.
+        // A requirement to which several rules map is kept once. Duplicates in the file remain, because the checker reports them.
         let is_new = |id: &Spanned<String>| named == *id || !spelled.requires.contains(id);
         spelled.requires.extend(speller.requirement(&named).filter(is_new));
     }
@@ -282,7 +282,7 @@ impl Speller<'_> {
             let ids = text.split(' ').map(|id| Spanned { value: id.to_owned(), span: value.span });
             let mut own: Vec<String> = Vec::new();
             for id in ids.filter_map(|id| self.requirement(&id)) {
-                // Several rules may map to the same requirement of the dialect.
+                // A requirement to which several rules map is listed once.
                 if !own.contains(&id.value) {
                     own.push(id.value);
                 }

@@ -21,7 +21,7 @@ const SAMPLES: u64 = 50;
 /// grow.
 const PUT_PART: u64 = 5;
 
-/// Number of bytes that follow the key in a value.
+/// Number of padding bytes that follow the key and a dot in each value.
 const VALUE_PADDING: usize = 64;
 
 /// The extent of a soak test.

@@ -512,7 +512,7 @@ impl LaunchedProcess {
                 ReceiveResult::Bytes(bytes) => {
                     let n = bytes.len();
                     report(EventKind::ToServer { proc, bytes: Bytes(bytes) });
-                    // A library that never stops sending must not keep the runner busy.
+                    // Return after one read, because a library that never stops sending must not keep the runner busy.
                     if !all {
                         return reactor.after_read(*key, n, READ_SIZE);
                     }

@@ -189,7 +189,7 @@ impl<'a> ProgramJob<'a> {
         if process.spawn.is_none() && !SpawnAssembler::is_spawn_start(line) {
             return self.request(p, line, Framing::Lines, &raw);
         }
-        // A spawn request consists of many lines and has one response.
+        // The lines of a spawn request are collected, because they have only one response.
         let (collector, all) = process
             .spawn
             .get_or_insert_with(|| Box::new((SpawnCollector::new(SpawnLimits::default()), Vec::new())))
@@ -278,7 +278,7 @@ impl<'a> ProgramJob<'a> {
         while let Some(action) = self.server.next_action() {
             match action {
                 ServerAction::Send { to, bytes } => {
-                    // A line ends with a newline, and the body of a frame with a semicolon.
+                    // A complete line ends with a newline, and a complete frame with a semicolon.
                     let done = bytes.ends_with(b"\n") || bytes.ends_with(b";");
                     let (first, rest) = bytes.split_at(self.script.first_write().min(bytes.len()));
                     for part in [first, rest].into_iter().filter(|part| !part.is_empty()) {
@@ -660,7 +660,7 @@ impl Host for ProgramJob<'_> {
         if self.has_script_error || self.interrupted.load(Ordering::Relaxed) {
             return NextTick::End;
         }
-        // Bytes that a process sent before the response to its offer can be decoded only after that response.
+        // Bytes that a process sent before the response to its offer can be decoded only after that response, so decoding is tried again.
         for p in self.processes.keys().copied().collect::<Vec<_>>() {
             self.read(p, b"");
         }

@@ -53,7 +53,7 @@ impl Store {
         group
     }
 
-    /// Initializes a group's proxy clients. The upstream calls this method once for each spawned group.
+    /// Initializes a group's proxy clients. For each spawned group, the upstream calls this method once.
     pub(super) fn join(&mut self, group: GroupId) {
         let replies = self.request(group, b"cmd=init pmi_version=1 pmi_subversion=1");
         debug_assert_eq!(replies.len(), 1);

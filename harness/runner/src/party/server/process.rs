@@ -693,7 +693,8 @@ impl ServerParty {
         let exit = self.exit.filter(|_| !self.exit_reported)?;
         self.exit_reported = true;
         if exit != Exit::Code(0) {
-            // A process that crashes closes its connections before its death is reported, and the launcher may end in between.
+            // A process that crashes closes its connections before its death is reported, and the launcher may end in between. So the
+            // runner waits for processes that are dying.
             for process in self.deaths.iter().flatten() {
                 process.ends_within(MAX_DYING_TIME);
             }
@@ -928,7 +929,7 @@ impl Party for ServerParty {
             );
             return self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }
-        // If the connection fails, the expectations of the scenario on this connection are not met.
+        // A failed connection needs no report, because the scenario's expectations on this connection are then not met.
         let Ok(stream) = TcpStream::connect_timeout(&port, TERM_GRACE) else { return };
         self.break_silence();
         let connection = NonBlockingStream::over(stream.into());

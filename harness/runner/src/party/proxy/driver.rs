@@ -188,7 +188,8 @@ impl ProxyDriver {
                         connection.push(bytes);
                         connection.flush();
                         self.reactor.watch_writes(*key, connection.is_blocked());
-                        // A proxy may need to finish writing before it reads its responses, so the job ends only if very many bytes are queued.
+                        // A proxy may need to finish writing before it reads its responses, so the job ends only if very many bytes
+                        // are queued.
                         if connection.unwritten() > UNWRITTEN_MAX {
                             log(format_args!("proxy {link} has stopped reading responses"));
                             return Ok(Some(JobEnd::Status(1)));

@@ -133,8 +133,8 @@ pub struct KillMatrix {
     pub requirements_without_fault: Vec<String>,
     /// Number of faults that apply to several dialects.
     pub shared_faults: usize,
-    /// Names of shared faults whose results contradict `faults.toml`. Either the dialects cite no common rule and the file gives no reason
-    /// for that, or they cite one although the file gives a reason why they do not.
+    /// Names of shared faults whose results contradict `faults.toml`. Either the findings in the dialects cite no common rule and the
+    /// file gives no reason for that, or they cite one although the file gives a reason why they do not.
     pub without_common_rule: Vec<&'static str>,
 }
 

@@ -325,7 +325,7 @@ impl Suite {
         Ok(())
     }
 
-    /// Parses a scenario that is not part of the suite, and returns it in the first dialect of its head; `None` if it has a mistake.
+    /// Parses a scenario that is not part of the suite, and returns it in the first dialect of its head, or `None` if it has a mistake.
     pub fn spelled(&self, source: Arc<SourceFile>, name: &str) -> Option<Scenario> {
         let scenario = parse(source, name).ok()?;
         self.spell_in(&scenario, scenario.dialect).ok()

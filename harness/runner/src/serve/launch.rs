@@ -121,8 +121,8 @@ impl Executable {
         Ok(Self { name: name.clone(), args: args.to_vec(), dir: None, path: None })
     }
 
-    /// Creates an executable from a spawn request, with MPI's reserved info keys for the working directory (`wdir`, which some libraries
-    /// send as `wd`) and for the search path (`path`). Other keys are ignored, as MPI requires.
+    /// Creates an executable from a spawn request. Applies MPI's reserved info keys for the working directory (`wdir`, which some
+    /// libraries send as `wd`) and for the search path (`path`). Ignores other keys, as MPI requires.
     pub(crate) fn spawned(program: SpawnProgram) -> Self {
         let mut this = Self {
             name: OsString::from_vec(program.execname),

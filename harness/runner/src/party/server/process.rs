@@ -216,7 +216,7 @@ pub struct ServerParty {
     connection_method: ConnectionMethod,
     /// The address in the PMI_PORT of the first process that has this variable.
     port: Option<SocketAddr>,
-    /// The process that the server must serve although it did not start the process. The process is killed when the launch ends.
+    /// The process that the server must serve without having started it. The process is killed when the launch ends.
     _singleton: Option<Singleton>,
     /// The connection to `hydra-upstream`, which replaces a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the
     /// connection has ended.
@@ -392,8 +392,8 @@ impl ServerParty {
         here.chain(elsewhere).collect()
     }
 
-    /// Returns the names of the remaining processes of the launch: the launcher's descendants and orphans, except the agents. Meaningful
-    /// only after the launcher has ended.
+    /// Returns the names of the remaining processes of the launch: the launcher's descendants and orphans, except the agents. The result is
+    /// meaningful only after the launcher has ended.
     pub fn leftovers(&self) -> Vec<String> {
         let left = tree::of_launch(self.launcher.pid(), &self.agents);
         let mut names: Vec<String> = left

@@ -1,6 +1,6 @@
 //! Benchmarks that start real processes: they run a job with `serve`, record the same job, judge its log again, and render a report. The
-//! clients are this benchmark's own executable. To compare with another process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the
-//! path that `cargo bench --bench serve --no-run` prints.
+//! executable of this benchmark also acts as the clients. To compare with another process manager, time `mpiexec -n 1024 BENCH`, where
+//! BENCH is the path that `cargo bench --bench serve --no-run` prints.
 
 use std::env;
 use std::fs::File;

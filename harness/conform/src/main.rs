@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     if argv.first().is_some_and(pmi_process::agent::library::is_agent) {
         return ExitCode::from(pmi_process::agent::library::run_under_launcher(&argv[0]));
     }
-    // If no descriptor can be reserved, the error is reported when one is needed.
+    // Reserve a descriptor. If this fails, the error is reported when the descriptor is needed.
     let _ = inherited::number();
     cli::main()
 }

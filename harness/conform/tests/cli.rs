@@ -98,7 +98,7 @@ fn short_help_fits_one_screen_and_full_help_two() {
 #[case(&["mutants", "--list"], "pmi-conform suite mutants")]
 #[case(&["versions"], "pmi-conform doctor --versions")]
 #[case(&["--memory", "--list"], "pmi-conform scenario list")]
-fn former_command_names_its_replacement(#[case] args: &[&str], #[case] new: &str) {
+fn error_names_replacement_of_former_command(#[case] args: &[&str], #[case] new: &str) {
     let ran = here(args);
     assert_eq!(ran.status, 2);
     assert!(ran.err.contains(&format!("renamed; use `{new}`")), "{}", ran.err);
@@ -366,7 +366,7 @@ fn one_node_scenario_runs_if_two_node_launches_fail() {
 }
 
 #[test]
-fn file_given_twice_runs_once() {
+fn scenario_file_given_twice_is_listed_once() {
     let folder = folder(&[("right.pmi", RIGHT), ("other.pmi", RIGHT)]);
     let ran = conform(folder.path(), &["scenario", "list", "--memory", "right.pmi", "./right.pmi", "."]);
     let names: Vec<&str> = ran.out.lines().filter_map(|line| line.split('\t').next()).collect();
@@ -374,7 +374,7 @@ fn file_given_twice_runs_once() {
 }
 
 #[test]
-fn run_without_scenarios_names_its_protocol() {
+fn summary_of_empty_run_names_the_protocol() {
     let folder = folder(&[("right.pmi", RIGHT)]);
     let log = conform(folder.path(), &["--memory", "-q", "--report", "ndjson=log", "right.pmi"]);
     assert_eq!(log.status, 0, "{}", log.whole());
@@ -999,7 +999,8 @@ fn probe_of_pmi12_is_repeated_after_a_failed_start() {
     assert!(ran.status == 4 && ran.out.contains("the server lacks pmi-1.2: when probed"), "{}", ran.whole());
 }
 
-/// The agent waits for the process manager to connect, and then reports. The report arrives even if that wait exceeds the time limit of a step.
+/// The agent waits for the process manager to connect, and then reports. The report arrives even if that wait exceeds the time limit of a
+/// step.
 #[test]
 fn manager_must_connect_to_its_singleton() {
     side_by_side(&["0.3", "3"], |patience| {

@@ -92,7 +92,7 @@ fn correct_program_passes_all_scenarios() {
     passes(&CLEAN, 250);
 }
 
-/// A scripted fault in the environment is invalid input, and the report shows the variables.
+/// An invalid PMI_FD from the scenario counts as invalid input, and the report shows the variables.
 #[rstest]
 #[case::file("file", "PMI_FD=0")]
 #[case::not_open("not-open", "PMI_FD=1021")]
@@ -250,7 +250,7 @@ fn program_without_pmi_is_not_judged() {
 }
 
 /// If the processes of a program run as singletons, the program may not speak PMI at all, so it is not judged. The
-/// report states this and cites the requirement. A single process is not reported.
+/// report states this and cites the requirement. A program with a single process is not reported.
 #[rstest]
 #[case::pmi1(faulty("goes-alone"))]
 #[case::pmi2(faulty_pmi2("goes-alone"))]

@@ -193,7 +193,7 @@ fn examines_programs_and_libraries() {
     assert_eq!(ran.status, 2, "{}", ran.whole());
 }
 
-/// A program that gets another rank's value without a barrier in between breaks a rule, whether or not the value exists.
+/// A get of another rank's value breaks a requirement if there is no barrier between the put and the get, regardless of the response.
 #[test]
 fn reports_missing_barrier_in_a_program() {
     let (_, steps, _) = examined(&["--client", &format!("{FAULTY_PROGRAM} gets-before-the-barrier")]);

@@ -196,7 +196,7 @@ fn finds_shrinks_stores_and_replays_server_bug() {
 }
 
 /// Returns the number of replay runs that show the finding, and the total number of runs. There are five runs, or up to a hundred for a
-/// free session, whose order varies.
+/// free session, in which the order of messages varies.
 fn replayed(text: &str, bucket: &str) -> (u32, u32) {
     let counts = text.lines().last().and_then(|line| line.strip_prefix(bucket)?.strip_prefix(": "));
     let (shown, runs) =
@@ -393,7 +393,7 @@ fn pmi_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn corpus_keeps_new_sessions_and_reports_damage() {
+fn corpus_grows_and_damaged_session_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let go = |args: &[&str]| fuzz(folder.path(), &[&["--seed", "1", "--timeout", "5"][..], args].concat());
     let corpus = folder.path().join("pmi-conform-fuzz/corpus");

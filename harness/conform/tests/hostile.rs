@@ -278,7 +278,7 @@ fn retries_do_not_hide_interference() {
 }
 
 #[test]
-fn flood_and_junk_fail_but_do_not_bloat_the_log() {
+fn reports_flood_and_junk_without_bloating_the_log() {
     for (mode, requirement) in [
         ("flood", "rfc13.wire.newline"),
         ("flood-lines", "rfc13.wire.response-matches-request"),

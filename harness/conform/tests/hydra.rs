@@ -13,8 +13,8 @@ use pmi_test_programs::{WITHOUT_PTRACE, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
-/// Creates a script with the name of a proxy. The script exists as long as the returned folder. Within the script, the function `linger`
-/// waits for a minute to be killed, and creates a file if it survives.
+/// Creates a script with the name of a proxy. The script exists as long as the returned folder. In the script, the function `linger` sleeps
+/// for a minute, and then creates a file, which shows that the script was not killed.
 fn script(text: &str) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("hydra_pmi_proxy");

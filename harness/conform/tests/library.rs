@@ -271,7 +271,7 @@ fn reference_and_valid_libraries_pass() {
 }
 
 #[test]
-fn each_library_fault_breaks_its_requirements() {
+fn scenarios_detect_each_library_fault() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let mut survivors: Vec<String> = Vec::new();
     let mut shown: BTreeSet<&str> = BTreeSet::new();
@@ -388,7 +388,7 @@ fn library_without_its_manager_is_not_judged() {
 /// The arguments that make our own server start the ranks without a connection to the server.
 const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 
-/// A library whose processes do not find their process manager breaks no rule, because each process is then a separate job.
+/// A library whose processes do not find their process manager breaks no requirement, because each process is then a separate job.
 #[rstest]
 #[case::uses_another_manager(
     "lawful-other-manager",
@@ -527,7 +527,7 @@ fn crash_affects_only_one_scenario() {
 }
 
 #[test]
-fn judges_libraries_by_the_rules_for_programs() {
+fn judges_libraries_like_programs() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let of = |scenario: &str, fault: &str| {
         let selected: Vec<_> =

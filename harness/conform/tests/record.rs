@@ -260,7 +260,7 @@ fn blames_a_faulty_process_manager() {
     assert!(ran.err.contains("the program: no findings"), "{}", ran.whole());
 }
 
-/// A shell plays the part of a process manager that serves a single node.
+/// For each rank, a shell between `serve` and the tap acts as the process manager of a node. It crashes after its program has ended.
 #[test]
 fn process_manager_crash_is_reported_first() {
     if !kernel_reports_foreign_exits() {

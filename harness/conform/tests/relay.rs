@@ -50,8 +50,8 @@ fn serve(option: &str) -> String {
     format!("{CONFORM} serve -n {{ranks}} {option} -- {{agent}}")
 }
 
-/// These scenarios depend on properties that the relay could change: the number and order of bytes, their division into writes, and the
-/// number and exit of processes. Over a relay, nothing can prove that no response will come, so the runner waits.
+/// These scenarios depend on properties that the relay could change: the number and order of bytes, how they are split across writes, and
+/// how many processes there are and how they exit. Over a relay, silence cannot be proved, so the runner waits until the timeout.
 #[rstest]
 #[case::conversation("5", &["kvs/many*", "kvs/exchange*", "kvs/value*", "maxes/*", "mapping/*", "environment/*"])]
 #[case::ends("2", &["abort/*", "death/*", "finalize/*"])]

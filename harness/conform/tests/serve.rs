@@ -268,7 +268,7 @@ fn reports_spawn_of_a_missing_program() {
     assert_eq!(status, 0);
 }
 
-/// Returns the processes whose ids a script wrote into the folder.
+/// Waits until a script has created `n` files that are named after process ids. Returns the processes.
 fn pids(dir: &Path, n: usize) -> Vec<Pid> {
     let start = Instant::now();
     loop {
@@ -297,7 +297,7 @@ fn assert_gone(pids: &[Pid]) {
     }
 }
 
-/// A script that starts two processes per rank.
+/// The beginning of a script that gives each rank two processes, a shell and a `sleep`. It creates a file named after each process id.
 const FAMILY: &str = "touch $DIR/$$; sleep 600 & touch $DIR/$!; ";
 
 #[rstest]
@@ -418,8 +418,8 @@ fn gives_up_on_a_process_that_sends_no_singinit() {
     }
 }
 
-/// Any process can connect to the port. Only the ids of the job's processes are accepted, each of them once. Other connections have no
-/// effect.
+/// Any process can connect to the port. The server accepts only the ids of the job's processes, and each id only once. Other connections
+/// have no effect.
 #[test]
 fn port_accepts_each_process_once() {
     use std::io::{BufRead, BufReader};

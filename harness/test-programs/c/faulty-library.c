@@ -49,8 +49,8 @@ static int dies_slowly(void)
     return is("last-rank-dies-slowly") && rank && !strcmp(rank, "2");
 }
 
-/* Opens as many descriptors as possible and moves PMI_FD to the highest, so that time passes while the kernel closes them and ends the
- * process. The good library is loaded beforehand. */
+/* Opens as many descriptors as possible and moves PMI_FD to the highest, which delays the end of the process, because the kernel closes
+ * them first. Loads the good library before that, because no descriptor is free afterwards. */
 static void delay_death(void)
 {
     good("PMI_Init");
@@ -67,7 +67,7 @@ static void delay_death(void)
         ;
 }
 
-/* 1 after PMI_Finalize, and 2 after a second PMI_Init, which has no effect. */
+/* 1 after PMI_Finalize. 2 after a second PMI_Init, if a fault makes that call ineffective. */
 static int life_over;
 
 int PMI_Init(int *spawned)

@@ -39,7 +39,7 @@ impl Fault {
         let text = String::from_utf8_lossy(bytes);
         let puts = text.matches("cmd=put ").count();
         self.puts += puts as u32;
-        // Four puts clearly exceed the memory limit, three do not, and five do not exhaust any machine.
+        // The leaks of four puts clearly exceed the memory limit, those of three do not, and those of five fit into any machine's memory.
         if self.name == "leak" && self.puts <= 5 {
             std::mem::forget(vec![1_u8; puts * (10 << 20)]);
         }

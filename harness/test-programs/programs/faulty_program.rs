@@ -301,7 +301,7 @@ fn split(line: &str, cmd: &str) -> Tuples {
             break;
         }
         let Some((key, after)) = rest.split_once('=') else { fail("no tuple") };
-        // In MPICH 3.4 and 4.0, other tuples may follow `msg=success`.
+        // In MPICH 3.4 and 4.0, other tuples may follow `msg=success`, so this value ends at the next blank.
         let short = key == "msg" && after.starts_with("success ") && !is_selected("reads-on-in-messages");
         let to_end = !short
             && matches!((key, cmd), ("msg", _) | ("value", "get_result"))

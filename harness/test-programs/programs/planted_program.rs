@@ -44,7 +44,7 @@ pub(crate) fn main() {
         if !succeeded(&answer) {
             refused += 1;
             if is_selected("get-refused-twice") && refused == 2 {
-                // The C library's message makes the abort count as a crash. Without the message, a process may abort after an error.
+                // The C library's message makes the abort count as a crash. Without it, the abort is an allowed reaction to an error.
                 eprintln!("free(): double free detected in tcache 2");
                 crash(Signal::ABORT);
             }

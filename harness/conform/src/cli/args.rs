@@ -134,12 +134,12 @@ pub(super) const RENAMED: [(&str, &str); 15] = [
 /// Finds a former command or option among the arguments, and returns it with its replacement.
 pub(super) fn renamed(args: &[OsString]) -> Option<(&'static str, &'static str)> {
     let first = args.first()?;
-    // Only the options before a subcommand are checked, because subcommands have options with the same names.
+    // If the first argument is a subcommand, its options are not checked, because they may have the names of former options.
     let options = if first.to_string_lossy().starts_with('-') { args } else { &[] };
     RENAMED.into_iter().find(|(old, _)| first == *old || options.iter().any(|arg| arg == *old))
 }
 
-/// Adds the help option, which subcommands lack because the root command defines its own.
+/// Adds the help option to a subcommand and its subcommands. They lack it because the root command replaces clap's help option.
 fn with_help(command: clap::Command) -> clap::Command {
     let help = Arg::new("help").short('h').long("help").action(ArgAction::Help).help("Print help");
     command.arg(help).mut_subcommands(with_help)
@@ -327,7 +327,7 @@ pub(super) enum ConnectionMethodArg {
 }
 
 impl ConnectionMethodArg {
-    /// Returns the option that selects this method and its value, or no words for the default method.
+    /// Returns the option that selects this method, as two words; for the default method, returns no words.
     pub(super) fn option(self) -> Vec<String> {
         let name = self.to_possible_value().filter(|_| self != Self::Fd);
         name.map_or(Vec::new(), |name| vec!["--connection".to_owned(), name.get_name().to_owned()])
@@ -841,7 +841,7 @@ pub(super) struct Again {
     pub(super) format: Format,
 }
 
-/// Changes for which `report compare` exits with 1.
+/// The changes that make `report compare` exit with status 1.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum FailOn {
     /// Any change
@@ -988,7 +988,7 @@ fn budget(given: &str) -> anyhow::Result<(MeasuredPhase, f64)> {
     Ok((phase, most.with_context(|| format!("invalid number of seconds \"{given}\""))?))
 }
 
-/// Returns the parser for the sets of requirements that are red only with `--against`.
+/// Returns the parser for the sets of requirements whose violations are red only with `--against`.
 fn advisory_sets() -> PossibleValuesParser {
     PossibleValuesParser::new(ADVISORY_SETS.iter().map(|(set, _)| *set))
 }
@@ -1024,7 +1024,7 @@ fn seconds(text: &str) -> anyhow::Result<std::time::Duration> {
     number.map(std::time::Duration::from_secs_f64).context("use a number of seconds from 0.01 to 86400")
 }
 
-/// Returns the number of jobs to run at the same time: the requested number, or the number of processors.
+/// Returns the number of jobs to run at the same time: the requested number or, by default, the number of processors.
 pub(super) fn side_by_side(requested: Option<usize>) -> usize {
     requested.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

@@ -37,8 +37,8 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     Ok(u8::from(history.got_worse()))
 }
 
-/// Plays the suite on each version, and then replays each scenario with differing results `--repeat` times on each version. Returns `None`
-/// if interrupted.
+/// Plays the selected scenarios on each version, and then replays those with differing results `--repeat` times on each version. Returns
+/// `None` if interrupted.
 fn play_versions(args: &Bisect) -> anyhow::Result<Option<Vec<NamedRun>>> {
     let interrupted = ends_on_signals()?;
     let mut words: Vec<String> = args.filter.iter().map(|pattern| format!("--filter={pattern}")).collect();

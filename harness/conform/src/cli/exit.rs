@@ -1,6 +1,6 @@
 //! Exit statuses; `--help` lists all of them.
 
-/// Exit status after a usage error, or if scenario files contain errors.
+/// Exit status after a usage error or an error in a scenario file.
 pub(super) const USAGE: u8 = 2;
 /// Exit status if the implementation could not be judged.
 pub(super) const UNJUDGED: u8 = 3;

@@ -102,7 +102,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     campaign(args, &client, interrupted, || Ok(Box::new(ProgramGenerator { traces, mutate })))
 }
 
-/// Returns the APIs of the library that `--dialect` selects. The campaign covers these APIs.
+/// Returns the APIs that the campaign covers: those that the library exports and `--dialect` selects.
 fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<Dialect>> {
     let all = apis_or_first(&library.path);
     let wanted: Vec<Dialect> =
@@ -256,7 +256,7 @@ fn server(
 ) -> anyhow::Result<(ServerTarget, SessionFeatures)> {
     let workers = side_by_side(args.workers);
     let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
-    // Additional launches start while the machine is idle, except if launches are relayed, because each relayed launch needs its own port.
+    // Idle time is used to start additional launches, unless launches are relayed: each relayed launch needs a separate port.
     if args.listen.is_none() {
         environment.slots = Slots::with_idle_filling(workers);
     }
@@ -393,7 +393,7 @@ impl ProgressDisplay {
         if self.terminal {
             self.bar.println(text);
         } else {
-            // If standard error cannot be written to, the error cannot be reported anywhere.
+            // A failure to write to standard error is ignored, because it cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
@@ -482,7 +482,7 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     for finding in &folders {
         let (found, case) = store::read(finding)?;
         if found.needs_earlier_job {
-            // This finding needs an earlier job, but a scenario is a single job.
+            // A scenario is a single job, so a finding that needs an earlier job is skipped.
             left_out += 1;
             continue;
         }

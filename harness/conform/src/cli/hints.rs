@@ -19,8 +19,8 @@ struct OptionMention {
     place: String,
 }
 
-/// Collects the options that messages in the source files of a folder mention. A string literal that begins with an option is an argument,
-/// not a message.
+/// Collects the options that messages in the source files of a folder mention. String literals that begin with an option are skipped,
+/// because they are arguments and not messages.
 fn collect(folder: &Path, hints: &mut Vec<OptionMention>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {

@@ -16,9 +16,9 @@ use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
 use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
-/// The states of the requesting process that scenarios must cover. The state is `repeated` from request
-/// [`MIN_REPEATED_REQUESTS`] on, and also `repeated-beyond-1024` from request [`MIN_THOUSANDS`] on, because some
-/// implementations have tables of 1024 entries.
+/// The states of the requesting process that scenarios must cover. A process is in the state `repeated` once it has made the
+/// same request [`MIN_REPEATED_REQUESTS`] times. After [`MIN_THOUSANDS`] times, it is also in the state `repeated-beyond-1024`, because
+/// some implementations have tables of 1024 entries.
 const STATES: [&str; 8] = [
     "before-init",
     "joined",
@@ -276,8 +276,8 @@ fn kinds(field: &Field) -> &'static [ValueClass] {
 }
 
 impl InputCoverage {
-    /// Adds the products of the suite: scenarios that are played once for each row of a table. The names of the rows begin with an
-    /// operation.
+    /// Adds the products of the suite: scenarios that are played once for each row of a table. The name of each row begins with the name
+    /// of an operation.
     pub(super) fn add_products(&mut self, suite: &Suite) {
         for scenario in &suite.scenarios {
             let is_product = scenario.source.text.lines().any(|line| line.starts_with("each "));

@@ -98,7 +98,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             let mark = if error.is::<RenderedDiagnostics>() { "" } else { "error: " };
-            // If standard error cannot be written to, the error cannot be reported anywhere.
+            // A failure to write to standard error is ignored, because it cannot be reported anywhere.
             let _ = writeln!(anstream::stderr(), "{mark}{error:#}");
             let status = if error.is::<ProxyCheckError>() { UNJUDGED } else { USAGE };
             ExitCode::from(status)

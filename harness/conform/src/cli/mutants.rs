@@ -82,7 +82,7 @@ fn score(killed: usize, total: usize) -> usize {
 
 /// The results for the faults and variations of one kind of implementation.
 struct Report<'a> {
-    /// The kind of implementation, as a prefix for labels such as `library `; empty for servers.
+    /// The kind of implementation as a prefix of labels, for example `library `. Empty for servers.
     kind: &'static str,
     faults: Vec<FaultLine<'a>>,
     /// The name, the behaviour and the findings of each variation.

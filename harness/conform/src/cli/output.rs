@@ -35,7 +35,7 @@ pub(super) fn print_result(
     print(&String::from_utf8_lossy(&text))
 }
 
-/// Writes a note to standard error. If this fails, the error cannot be reported anywhere.
+/// Writes a note to standard error. A write error is ignored, because it cannot be reported anywhere.
 pub(super) fn note(text: impl Display) {
     let _ = writeln!(anstream::stderr(), "note: {text}");
 }

@@ -352,14 +352,14 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
     );
     std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
     pmi_runner::party::library::check(path).context("--library")?;
-    // The loader would search its own path for a name without a slash, so the path is made absolute.
+    // The loader searches its library path for a name without a slash, so the path is made absolute.
     let path = std::path::absolute(path)?;
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })
 }
 
-/// Returns the dialects in which scenarios are played. The user's own scenarios, and all scenarios for the built-in server, are played in
-/// every dialect. A library is tested in the dialects whose API it exports, and a program in the dialect that it offers. A server is tested
-/// in PMI-1 unless its profile specifies a different dialect.
+/// Returns the dialects in which scenarios are played: those that `--dialect` selects, or else the default. By default, the user's own
+/// scenarios, and all scenarios for the built-in server, are played in every dialect. A library is tested in the dialects whose API it
+/// exports, and a program in the dialect that it offers. A server is tested in PMI-1 unless its profile specifies a different dialect.
 fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Program>) -> Vec<Dialect> {
     let all = || Dialect::ALL.to_vec();
     match (args.dialect.as_deref(), &args.library) {

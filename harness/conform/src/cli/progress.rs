@@ -46,7 +46,7 @@ impl RunProgress {
     }
 
     fn write(&self, text: &str) {
-        // If standard error cannot be written to, the error cannot be reported anywhere.
+        // A failure to write to standard error is ignored, because it cannot be reported anywhere.
         let _ = writeln!(anstream::stderr(), "{text}");
     }
 }

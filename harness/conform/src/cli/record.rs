@@ -78,7 +78,7 @@ fn write_scripts(
 ) -> anyhow::Result<()> {
     let files = [SERVER, CLIENT].map(|name| folder.join(name));
     for file in &files {
-        // A scenario from an earlier session would be mistaken for a scenario of this session.
+        // Remove the scenario of an earlier session, which could be mistaken for a scenario of this session.
         let _ = std::fs::remove_file(file);
     }
     if !session.recording.is_connected() {

@@ -28,7 +28,7 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
     );
     let suite = suite_against(&[])?;
     let environment = LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1)?;
-    // A process takes longer to start than to answer a request.
+    // A process takes longer to start than to answer a request, so it gets more time to start.
     let limits =
         ScenarioLimits { step: args.timeout, start: Some(args.timeout * 4), ..ScenarioLimits::default() };
     let (label, iut) = match (&args.client, &args.library) {

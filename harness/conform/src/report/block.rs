@@ -15,7 +15,8 @@ use pmi_judge::verdict::{Attempts, JudgedFinding, ScenarioResult, Strictness, Un
 use pmi_judge::{Finding, PartyKind, Severity};
 use pmi_wire::Proc;
 
-/// Maximum number of findings that are shown. An implementation can break the same rule in every message; the log contains all findings.
+/// Maximum number of findings that are shown. An implementation can break the same requirement in every message. The log contains all
+/// findings.
 pub(super) const MAX_FINDINGS: usize = 10;
 /// Maximum number of events in a transcript, besides those that explain findings.
 const MAX_EVENTS: usize = 60;

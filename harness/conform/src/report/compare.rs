@@ -91,8 +91,8 @@ struct ScenarioFindings<'a> {
     times: BTreeMap<&'a str, u32>,
     /// Requirements with a finding more severe than a note.
     broken: BTreeSet<&'a str>,
-    /// All requirements with a finding if at least one finding depends on timing, because any of these findings may be absent from another
-    /// run. Empty if no finding depends on timing.
+    /// If at least one finding depends on timing, all requirements with a finding, because another run may lack any of these findings.
+    /// Otherwise empty.
     timed: BTreeSet<&'a str>,
 }
 
@@ -275,7 +275,7 @@ impl Comparison {
         changed.chain(self.intermittent).chain(self.uncertain.into_iter().map(|uncertain| uncertain.scenario))
     }
 
-    /// Returns whether the scenarios that both runs have played have the same results, apart from differences that may be due to chance.
+    /// Returns whether the scenarios in both runs have the same results, apart from differences that may be due to chance.
     pub(crate) fn is_same(&self) -> bool {
         self.changed.is_empty()
     }

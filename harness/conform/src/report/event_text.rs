@@ -23,7 +23,7 @@ pub(super) enum EventDirection {
     ToUpstream,
     /// From the upstream to a proxy.
     FromUpstream,
-    /// Between a program and the library in it.
+    /// Between a program and the library that it calls.
     Call,
 }
 

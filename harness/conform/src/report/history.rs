@@ -1,4 +1,4 @@
-//! The history of each finding over several versions, from comparisons of consecutive runs.
+//! The history of each finding over several versions, derived from comparisons of consecutive runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -167,7 +167,7 @@ impl VersionHistory {
             turns.extend(changes_of_version(version, &entries[version - 1].run, &entries[version].run, pair));
         }
         let mut intermittent = intermittent(entries, &pairs);
-        // Findings that are attributed to a version are in `changes` already.
+        // Remove the findings that are attributed to a version, because `changes` contains them.
         intermittent.retain(|this| {
             let is_this = |turn: &HistoryChange| {
                 turn.requirement == this.requirement && turn.scenarios.contains(&this.scenario)
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn intermittent_failure_is_not_attributed_to_a_version() {
+    fn intermittent_failure_is_attributed_to_no_version() {
         let crashes = |times: u32| {
             let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
             let found = vec![RepeatedFinding { times, absent: false, finding: crash.findings[0].clone() }];

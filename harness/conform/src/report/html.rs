@@ -31,7 +31,7 @@ const MAX_INDEXED_CAUSES: usize = 20;
 /// Maximum number of scenarios that are listed for a cause.
 const MAX_OTHER_SCENARIOS: usize = 50;
 const MAX_ROWS: usize = 5000;
-/// Approximate maximum size of all findings, in bytes. Together with the tables, a page stays below five million bytes.
+/// Approximate maximum size of all findings, in bytes. With this limit, a page and its tables stay below five million bytes.
 const MAX_FINDINGS_BYTES: usize = 3_500_000;
 /// Approximate size of a finding without its text, in bytes.
 const FINDING_BYTES: usize = 1800;
@@ -410,7 +410,7 @@ struct Anchors {
     taken: HashSet<String>,
 }
 
-/// Returns the anchor of a requirement in the page of a run.
+/// Returns the anchor of a requirement on the page of a run.
 pub(super) fn requirement_place(id: &str) -> String {
     Anchors::default().add("requirement", id)
 }
@@ -433,7 +433,8 @@ impl Anchors {
 /// The anchor of each cause, by scenario and requirement.
 type Places<'a> = HashMap<(&'a str, &'a str), String>;
 
-/// Returns the findings grouped by requirement, the number of causes that did not fit, and the anchor of each cause.
+/// Returns the findings grouped by requirement, the number of causes that were left out to keep the page small, and the anchor of each
+/// cause.
 fn groups<'a>(
     run: &'a Run,
     catalogue: &Catalogue,

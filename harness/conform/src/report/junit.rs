@@ -100,7 +100,7 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
                 || verdict.label().to_owned(),
                 |judged| text::clean(&judged.finding.requirement),
             ));
-            // If the scenario could not be judged, its reason explains the result better than its findings do.
+            // If the scenario could not be judged, the reason explains the result better than the findings do.
             let why = worst.filter(|_| verdict != Verdict::Unjudged).map(headline).or(reason);
             status.set_message(why.unwrap_or_else(|| verdict.label().to_owned()));
             status.set_description(full);

@@ -1,4 +1,4 @@
-//! The log of a run: written during the run, and readable even if incomplete.
+//! The log of a run. It is written during the run, and can be read even if it is incomplete.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,7 +127,7 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: KeptEvents) -> Resu
                 dropped => *left_out.entry(scenario.to_owned()).or_default() += dropped,
             }
         }
-        // A result comes after its events, so the events can be dropped here, and a long run never holds all events at once.
+        // A result follows its events. If it has no findings, the events are dropped here, so they do not accumulate.
         LogPart::Result(result)
             if keep == KeptEvents::FirstAndLastOfFindings && result.findings.is_empty() =>
         {

@@ -532,7 +532,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["interop"][0]["programs"][0]["cells"][0]["standing"], "fails");
         assert_eq!(json["interop"][0]["programs"][0]["cells"][1]["standing"], "passes");
-        // The first run crashes where the second passes.
+        // The scenario crashes in the first run and passes in the second.
         let turns = json["tables"][0]["history"]["turns"].as_array().unwrap();
         let turn = |turn: &serde_json::Value| (turn["becomes"].clone(), turn["requirement"].clone());
         assert_eq!(turns.iter().map(turn).collect::<Vec<_>>(), [("fixed".into(), "iut.no-crash".into())]);

@@ -81,7 +81,7 @@ fn memory(measured: &[Measurement]) -> Option<String> {
     let per_key = measured.last().filter(|of| of.memory > 0)?.memory_per_key?;
     let mut memory_text = format!("memory: {per_key:.0} bytes for each additional key");
     if let Some(per_rank) = memory_per_rank(measured) {
-        // A negative value is noise.
+        // A negative value is noise, so it is shown as 0.
         let _ = write!(memory_text, ", {:.1} KiB for each additional rank", per_rank.max(0.0) / 1024.0);
     }
     Some(memory_text)

@@ -19,7 +19,7 @@ const SERVER: [u8; 4] = [192, 0, 2, 1];
 pub(super) const PORT: u16 = 1313;
 /// The link type of packets that contain raw IPv4.
 const LINK_TYPE: u32 = 101;
-/// Maximum payload of a packet, whose length field has 16 bits.
+/// Maximum payload of a packet, in bytes. The length field of a packet has 16 bits.
 const MAX_PAYLOAD: usize = 32 * 1024;
 
 /// Maximum length of a scenario's name, in characters.
@@ -52,7 +52,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     for scenario in run.results.iter().map(|result| &result.scenario).chain(&run.cut) {
         let events = run.events.get(scenario).map(Vec::as_slice).unwrap_or_default();
         capture.scenario(scenario, events, start)?;
-        // Each scenario's times begin at 0.
+        // The times of each scenario begin at 0, so a scenario is shifted by the durations of the scenarios before it.
         start += events.last().map_or(0, |event| event.time_us);
     }
     Ok(())

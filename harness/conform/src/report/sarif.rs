@@ -63,7 +63,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             rules.insert(id.to_owned(), rule(id, text, ""));
         }
     }
-    // Red results come first, so that the limit on the number of results omits the less severe ones.
+    // Red results come first. If there are too many results, the least severe ones are left out.
     let weight = |result: &Value| match result["level"].as_str() {
         _ if result.get("suppressions").is_some() => 3,
         Some("error") => 0,

@@ -421,7 +421,7 @@ fn discards_events_of_scenarios_without_findings() {
 }
 
 #[test]
-fn report_of_truncated_log_counts_unfinished_scenarios() {
+fn report_of_torn_log_counts_unfinished_scenarios() {
     let run = read(&torn()).unwrap();
     assert_eq!(run.results.len(), 2);
     assert_eq!(run.cut, ["get/value"]);
@@ -689,7 +689,7 @@ fn report_limits_blocks_per_requirement() {
 }
 
 #[test]
-fn report_shows_the_full_length_of_a_shortened_message() {
+fn report_states_full_length_of_shortened_message() {
     let mut run = run();
     let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let mut event = Event::new(6, EventKind::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'x'; 9000]) });
@@ -704,7 +704,7 @@ fn report_shows_the_full_length_of_a_shortened_message() {
 
 /// A finding may be about the end of a process or about silence, which the shown events do not contain.
 #[test]
-fn finding_without_an_event_is_marked_at_the_last_event() {
+fn finding_without_event_is_marked_at_last_event() {
     let mut run = run();
     let mut failed = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     failed.findings.truncate(1);
@@ -882,7 +882,7 @@ fn code_quality_report_has_one_issue_per_cause() {
 
 /// Reports with a file and a line point to the entry of the deviation. The fingerprint of the result does not change when the entry moves.
 #[test]
-fn stale_deviation_names_its_file_and_line() {
+fn reports_locate_the_entry_of_a_stale_deviation() {
     let documents = |line: usize| {
         let mut run = run();
         run.end.iter_mut().flat_map(|end| &mut end.stale).for_each(|stale| stale.line = line);
@@ -922,7 +922,7 @@ fn junit_message_names_the_crash() {
 
 /// Different deviations may cover crashes at the same location.
 #[test]
-fn each_deviation_shows_its_reason() {
+fn reports_show_the_reason_of_each_deviation() {
     let known = |name: &str, reason: &str| {
         let mut result = result(name, Verdict::Crashed);
         let judged = judged(NO_CRASH, Severity::Fail, "lives", "pm died of signal 11 (in get)");

@@ -57,7 +57,7 @@ pub(crate) fn results(log: &str) -> Vec<Value> {
     lines.filter(|line: &Value| line["type"] == "result").collect()
 }
 
-/// Judges a log again: every log that a test writes must give the same result.
+/// Judges a log again, and asserts that the results are the same.
 fn judge_again(log: &Path, args: &[&str]) {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     if text.is_empty() {

@@ -25,7 +25,7 @@ struct Found {
 }
 
 /// Judges a program. `patience` is the maximum time for which the program may show no activity. No test asserts a
-/// duration; short values only save time in tests that must find a fault.
+/// duration. A short value saves time in tests that must find a fault.
 fn judge(command: &str, patience: &str, args: &[&str]) -> Found {
     let scratch = TempDir::new().unwrap();
     let log = scratch.path().join("log");

@@ -10,7 +10,7 @@
 //! * `leave RANK`: after init, that rank closes its connection and continues to run
 //! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes and prints the answer
 //! * `child`: print the value that the parent has put for the spawned process
-//! * `flood N`: send N requests before reading any answer, or fewer if the server stops reading, and then read all answers
+//! * `flood N`: send N requests, or fewer if the server stops reading, and then read all answers
 
 use std::env;
 use std::error::Error;

@@ -4,7 +4,7 @@
 //! The first argument selects the mode:
 //!
 //! * `exchange` (also without arguments): put a key, enter the fence, get the key of the next rank, and wait for an attribute of the node
-//! * `strict`: like `exchange`, but exit with status 3 if the response to fullinit has no `pmi-version`, as a real library does
+//! * `strict`: like `exchange`, but exit with status 3 if the response to fullinit has no `pmi-version` (real libraries fail too)
 //! * `leave RANK STATUS`: after fullinit, that rank exits with a status, and all others wait in a fence
 //! * `abort RANK`: that rank aborts, and all others wait in a fence
 //! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes

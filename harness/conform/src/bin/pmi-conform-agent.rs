@@ -1,5 +1,5 @@
-//! The agent as a separate executable. `pmi-conform` can be its own agent, but takes three times as long to start, and a campaign starts
-//! hundreds of agents per second.
+//! The agent as a separate executable. `pmi-conform` can also act as the agent, but takes three times as long to start, and a campaign
+//! starts hundreds of agents per second.
 
 use std::process::ExitCode;
 

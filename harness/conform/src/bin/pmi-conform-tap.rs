@@ -1,4 +1,4 @@
-//! The tap as a separate executable. `pmi-conform` can be its own tap, but is larger, and a session starts one tap per process.
+//! The tap as a separate executable. `pmi-conform` can also act as the tap, but is larger, and a session starts one tap per process.
 
 use std::process::ExitCode;
 

@@ -92,7 +92,7 @@ fn correct_program_passes_all_scenarios() {
     passes(&CLEAN, 250);
 }
 
-/// An invalid PMI_FD from the scenario counts as invalid input, and the report shows the variables.
+/// An invalid PMI_FD that the scenario sets counts as invalid input, and the report shows the variables.
 #[rstest]
 #[case::file("file", "PMI_FD=0")]
 #[case::not_open("not-open", "PMI_FD=1021")]

@@ -16,9 +16,9 @@ use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
 use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
-/// The states of the requesting process that scenarios must cover. A process is in the state `repeated` once it has made the
-/// same request [`MIN_REPEATED_REQUESTS`] times. After [`MIN_THOUSANDS`] times, it is also in the state `repeated-beyond-1024`, because
-/// some implementations have tables of 1024 entries.
+/// The states of the requesting process that scenarios must cover. A process is in the state `repeated` once it has requested the
+/// same operation [`MIN_REPEATED_REQUESTS`] times. After [`MIN_THOUSANDS`] times, it is also in the state `repeated-beyond-1024`,
+/// because some implementations have tables of 1024 entries.
 const STATES: [&str; 8] = [
     "before-init",
     "joined",

@@ -434,7 +434,7 @@ struct ReportWriters {
     log: Option<LogWriter<Box<dyn Write>>>,
     /// The log's destination, as named in messages.
     log_name: String,
-    /// The name of the output that could not be written, and the first write error. It is reported after the run.
+    /// The name of an output, and the error from writing it. Only the first error is kept; it is reported after the run.
     error: Option<(String, io::Error)>,
     /// The events of scenarios that have findings or are in progress; `None` if no report needs them.
     events: Option<BTreeMap<String, Vec<Event>>>,

@@ -421,7 +421,7 @@ fn discards_events_of_scenarios_without_findings() {
 }
 
 #[test]
-fn report_of_torn_log_counts_unfinished_scenarios() {
+fn counts_unfinished_scenarios_of_a_truncated_log() {
     let run = read(&torn()).unwrap();
     assert_eq!(run.results.len(), 2);
     assert_eq!(run.cut, ["get/value"]);

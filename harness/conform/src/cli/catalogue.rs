@@ -276,7 +276,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     for (label, value) in [
         ("Grammar rule", &r.abnf),
         ("Reading", &r.reading),
-        ("Reported as a note only", &r.contradiction),
+        ("Reported only as a note", &r.contradiction),
         ("Proposed wording", &r.proposal),
         ("Not tested", &r.excluded),
     ] {

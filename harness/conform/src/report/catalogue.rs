@@ -85,7 +85,7 @@ fn page(catalogue: &Catalogue, prefix: &str, title: &str, about: &str) -> String
         for (label, value) in [
             ("Grammar rule", &r.abnf),
             ("Reading", &r.reading),
-            ("Reported as a note only", &r.contradiction),
+            ("Reported only as a note", &r.contradiction),
             ("Not tested", &r.excluded),
         ] {
             if let Some(value) = value {

@@ -144,7 +144,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether the framing of messages in this direction is lost or has not been negotiated yet. Such messages cannot be read.
+    /// Returns whether messages in this direction cannot be read: a message had the wrong framing, or the client waits for the response to
+    /// its offer of PMI-2.
     fn is_unreadable(&self, direction: Direction) -> bool {
         let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
         self.framing_lost[direction as usize] || waits
@@ -172,8 +173,9 @@ impl Connection {
         Some(Arrival { direction, message: Ok((framing, Cow::Borrowed(text))) })
     }
 
-    /// Returns the next complete message. Returns `None` if more bytes are needed, or if the framing is lost or not negotiated yet. Read
-    /// the server's messages before the client's, because they may determine the framing of the client's messages.
+    /// Returns the next complete message. Returns `None` if more bytes are needed, if an earlier message had the wrong framing, or if the
+    /// client waits for the response to its offer of PMI-2. Read the server's messages before the client's, because they may determine the
+    /// framing of the client's messages.
     ///
     /// # Errors
     ///

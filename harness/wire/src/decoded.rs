@@ -62,8 +62,8 @@ fn common_keys(direction: Direction) -> &'static [&'static str] {
 const UNCHECKED_COUNTS: [&str; 2] = ["infokeycount", "count"];
 
 impl<'a> Decoded<'a> {
-    /// Decodes a message. In a line, `value` extends to the end of the line (RFC 13). In a frame, two semicolons in a value are read as
-    /// a single semicolon (the draft).
+    /// Decodes a message. In a line, `value` extends to the end of the line, as in RFC 13. In a frame, two semicolons in a value are read
+    /// as a single semicolon, as in the draft.
     pub fn new(direction: Direction, framing: Framing, text: &'a [u8]) -> Self {
         match framing {
             Framing::Lines => Self::line(direction, text, ValueReading::ToEndOfLine),
@@ -324,8 +324,8 @@ impl<'a> Decoded<'a> {
         self.raw("rc").and_then(parse_int)
     }
 
-    /// Returns the outcome of a well-formed response. Returns `None` for other messages, and if the flag that reports a miss is neither
-    /// true nor false. The flag is called `flag` in the draft, and `found` in implementations.
+    /// Returns the outcome of a well-formed response. Returns `None` for any other message, and for a response whose flag for a miss is
+    /// neither true nor false. The draft calls this field `flag`, and implementations call it `found`.
     pub fn outcome(&self) -> Option<ResponseOutcome> {
         let is_response = self.direction == Direction::FromServer && self.is_well_formed();
         if !is_response || !is_zero(self.rc()) {

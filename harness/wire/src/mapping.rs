@@ -57,7 +57,7 @@ pub enum MappingForm {
     /// A mapping in MPICH's form, which also allows white space between elements, a bare node id for a node with a single process
     /// (`(vector,0)`), and repetition (`(vector,[(0,2,1)]x2)`).
     Mpich(ProcessMapping),
-    /// The value is not a mapping. The error describes the first deviation from the RFC's form.
+    /// The value is not a mapping. The error describes the first violation of the RFC's form.
     NotAMapping(MappingError),
 }
 
@@ -174,8 +174,8 @@ impl ProcessMapping {
 }
 
 impl MappingBlock {
-    /// Returns the number of nodes whose ids fit into 32 bits. All nodes of a block without processes count, because no rank uses their
-    /// ids.
+    /// Returns the number of nodes whose ids fit into 32 bits. If the block has no processes, returns the number of all nodes, because no
+    /// rank uses their ids.
     fn usable_nodes(&self) -> u64 {
         if self.ppn == 0 {
             return self.nodes;

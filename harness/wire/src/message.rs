@@ -14,8 +14,9 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueReading {
     /// The rule in RFC 13's ABNF. The `value` of a `put` or `get_result` extends to the end of the line, including trailing blanks. The
-    /// `msg` of a response extends to the end of the line, or to the next tuple that the response's rule defines and that has not occurred
-    /// before, because Hydra writes `rc=0 msg=success value=V`, for example. Every other value ends at a blank, as does every value before `cmd`.
+    /// `msg` of a response ends before the next tuple whose key the response's rule defines and that has not occurred before; for example,
+    /// Hydra writes `rc=0 msg=success value=V`. Without such a tuple, `msg` extends to the end of the line. Every other value ends at a
+    /// blank, and so does every value before `cmd`.
     ToEndOfLine,
     /// The rule of most implementations: every value ends at a blank.
     ToBlank,
@@ -129,7 +130,7 @@ impl<'a> LineTuples<'a> {
         Self { line, at: 0, reading, cmd: None }
     }
 
-    /// Returns the length of the value of the tuple that begins at `at`, given the rest of the line.
+    /// Returns the length of the value of the tuple that begins at `at`. `rest` is the rest of the line after the tuple's `=`.
     fn value_len(&self, at: usize, key: &[u8], rest: &[u8]) -> usize {
         if let (ValueReading::ToEndOfLine, Some(cmd)) = (self.reading, self.cmd) {
             if key == b"value" && matches!(cmd, b"put" | b"get_result") {

@@ -42,7 +42,7 @@ pub enum Direction {
     FromServer,
 }
 
-/// A PMI version, as negotiated by init. Ordered by version, then subversion.
+/// A PMI version, as negotiated by init. Versions are ordered by `version`, and then by `subversion`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// `pmi_version`.
@@ -731,8 +731,8 @@ pub fn common_results(framing: Framing) -> &'static [Field] {
     }
 }
 
-/// Returns the documented exchanges of a framing, including Slurm's `ring`. The init line, with which PMI-2 begins, is only among the
-/// exchanges for lines.
+/// Returns the documented exchanges of a framing, including Slurm's `ring`. The init line, with which PMI-2 also begins, is among the
+/// exchanges for lines only.
 pub fn documented_exchanges(framing: Framing) -> &'static [Exchange] {
     match framing {
         Framing::Lines => LINES,

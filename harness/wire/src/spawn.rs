@@ -33,7 +33,7 @@ pub struct SpawnProgram {
 }
 
 impl SpawnProgram {
-    /// Returns the index of the first argument: 0 in the RFC, 1 in MPICH.
+    /// Returns the index of the first argument: 0 in the RFC, 1 in MPICH. Returns `None` if there are no arguments.
     pub fn args_base(&self) -> Option<u64> {
         self.args.first().map(|(index, _)| *index)
     }

@@ -15,8 +15,8 @@ impl Framing {
         put_tuple(out, key, value);
     }
 
-    /// Turns tuples into a complete message: a line with its newline, or a body after its length. Returns `None` if the
-    /// body is too long for a frame.
+    /// Turns tuples into a complete message: a line with its newline, or a body with its length before it. Returns `None` if the body is
+    /// too long for a frame.
     pub fn complete(self, mut tuples: Vec<u8>) -> Option<Vec<u8>> {
         match self {
             Self::Lines => tuples.push(b'\n'),
@@ -58,7 +58,7 @@ fn write<'a>(
     framing.complete(tuples).unwrap_or_default()
 }
 
-/// Appends a key and its value without a separator.
+/// Appends a tuple to a line, without a blank before it.
 pub(crate) fn put_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.extend_from_slice(key.as_bytes());
     out.push(b'=');

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A generation of the control protocol, named after its first version.
 ///
-/// Both sides must know the family in advance, because the protocol has no version negotiation.
+/// `mpiexec` and the proxy must use the same family from the start, because the protocol has no version negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// MPICH 3.4 to 4.0.2.
@@ -106,7 +106,8 @@ impl Family {
         }
     }
 
-    /// Returns the length of a proxy's init record in bytes; 0 if the proxy sends no init record.
+    /// Returns the length of a proxy's init record in bytes. The result is meaningless if the proxy sends no init record; see
+    /// [`Family::sends_init`].
     pub fn init_len(self) -> usize {
         self.init().len()
     }

@@ -2,7 +2,7 @@
 
 use super::family::Family;
 
-/// Maximum length of a frame's body. A proxy that announces more does not follow the protocol.
+/// Maximum length of a frame's body in bytes. A proxy that announces a longer body does not follow the protocol.
 pub(super) const BODY_MAX: usize = 16 << 20;
 
 /// A message from a proxy.
@@ -49,7 +49,7 @@ pub struct ReceivedFrame {
 /// An error in the bytes from a proxy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// The init record is missing or repeated.
+    /// The proxy's first bytes are not a single init record in the family's form.
     #[error("expected an init record of {} bytes, but received {} bytes: {}", .expected, .seen.len(), .seen.escape_ascii())]
     Init {
         /// The expected length in bytes.

@@ -76,7 +76,7 @@ impl<'a> Body<'a> {
         self.raw(key).map(|raw| self.unescape(raw))
     }
 
-    /// Returns a value. If the reading requires it, doubled semicolons are replaced with single semicolons.
+    /// Unescapes a value. If the reading requires it, doubled semicolons are replaced with single semicolons.
     pub(crate) fn unescape<'b>(&self, raw: &'b [u8]) -> Cow<'b, [u8]> {
         match self.semicolons {
             SemicolonReading::Doubled => unescape_semicolons(raw),

@@ -107,7 +107,8 @@ impl NonBlockingStream {
         Self::new(fd)
     }
 
-    /// Queues bytes for the next [`flush`](Self::flush). Returns whether the queue was empty.
+    /// Queues bytes for the next [`flush`](Self::flush), unless the other side will read no more data. Returns true if the queue was empty
+    /// and the bytes were queued.
     pub fn push(&mut self, bytes: Vec<u8>) -> bool {
         if self.unread {
             return false;

@@ -1,4 +1,4 @@
-//! Processes and their connections, regardless of their purpose: starting, reaping, output, signals, and observation from outside.
+//! Starts, observes and reaps processes, and handles their connections and output.
 //!
 //! - [`agent`]: programs of the harness that other programs start, as ranks or to load a library
 //! - [`child`]: starting and reaping child processes, and killing them with all their descendants

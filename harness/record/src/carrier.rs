@@ -270,7 +270,8 @@ impl Carrier {
         self.reactor.add(other, CarrierSource::Other, WatchMode::Read).map(drop)
     }
 
-    /// Waits for at most `wait`, and forwards the available bytes. Returns whether another watched descriptor is ready.
+    /// Waits for at most `wait`, and forwards the available bytes. Returns whether a descriptor that [`watch`](Self::watch) has added is
+    /// ready.
     pub(crate) fn carry(&mut self, wait: Duration) -> bool {
         let mut other = false;
         // If the wait fails, no events are handled now, and the next call waits again.
@@ -440,7 +441,7 @@ impl Carrier {
 
 impl TapConnection {
     /// Takes over the connection whose two descriptors were sent with the last message. Returns false if the descriptors did not arrive
-    /// (the limit on descriptors was reached), or if the pump could not be created.
+    /// because the limit on descriptors was reached, or if the pump could not be created.
     fn take_over(&mut self, id: u64, reactor: &mut Reactor<CarrierSource>) -> bool {
         let (Some(client), Some(server)) = (self.control.take_descriptor(), self.control.take_descriptor())
         else {

@@ -22,7 +22,7 @@ enum PeerIdentity {
 
 /// Returns whether a connection to the tap's port comes from an unrelated process instead of the tap's program. A process belongs to the
 /// program if it is a descendant of the tap, or if its environment contains the port. If the process is unknown, the first bytes decide:
-/// only the program sends an initack with the tap's PMI_ID.
+/// only the program sends an initack with the tap's PMI_ID. If no bytes have arrived yet, the connection counts as the program's.
 pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         PeerIdentity::OwnProgram => false,
@@ -59,7 +59,7 @@ fn peeked_bytes(client: &TcpStream) -> Option<Vec<u8>> {
     Some(start[..length].to_vec())
 }
 
-/// Returns whether bytes begin with an initack that contains the PMI_ID of this process. The program has the same PMI_ID.
+/// Returns whether the bytes begin with an initack that contains the PMI_ID of this process. The program has the same PMI_ID.
 fn is_own_initack(bytes: &[u8]) -> bool {
     let id = std::env::var("PMI_ID").unwrap_or_default();
     bytes.starts_with(format!("{}\n", initack(&id)).as_bytes())

@@ -118,7 +118,7 @@ impl RecordedRank {
     }
 }
 
-/// Returns whether a line is a complete request or response. For a spawn request, that is the last line.
+/// Returns whether a line completes a request or response. A spawn request, which has several lines, is completed by its last line.
 fn is_complete_message(line: &[u8]) -> bool {
     line.starts_with(b"cmd=") || line == b"endcmd"
 }

@@ -15,7 +15,7 @@ use pmi_wire::{Direction, Proc};
 /// Maximum number of bytes of a session that are kept for the scenario. The log and the judge receive all bytes.
 const MAX_KEPT_BYTES: usize = 64 << 20;
 
-/// Accounted size of an event in bytes, in addition to the bytes of its message.
+/// Number of bytes that are counted for each event, in addition to the bytes of its message.
 const EVENT_SIZE: usize = 128;
 
 /// Number of the first process group that no recorded spawn request has started.

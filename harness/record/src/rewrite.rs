@@ -118,7 +118,7 @@ impl Rewriter {
             Protocol::Lines => {}
             Protocol::Frames => return self.pass_frames(piece, &mut tap).into(),
         }
-        // Usually, the piece consists of complete lines, none of which begins a block.
+        // Usually, the piece consists of complete lines, none of which begins a block. Such a piece is forwarded without a copy.
         if self.place == BlockState::Outside
             && self.line.is_empty()
             && piece.ends_with(b"\n")
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_spawns_are_forwarded_at_once() {
+    fn forwards_frames_without_spawns_immediately() {
         let mut rewriter = Rewriter::default();
         rewriter.pass(OFFER, tap);
         rewriter.read_response(TAKEN);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_outside_spawn_blocks_are_forwarded_at_once() {
+    fn forwards_bytes_outside_blocks_immediately() {
         let mut rewriter = Rewriter::default();
         for piece in [&b"cmd=in"[..], b"it\ncmd=ge", b"t key=execname=x\n", b"exec", b"\0\xff"] {
             assert_eq!(*rewriter.pass(piece, tap), *piece);

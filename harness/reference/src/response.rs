@@ -33,7 +33,7 @@ impl ResponseHeader {
         Self { framing, exchange, response: response.as_bytes().into(), thrid: None }
     }
 
-    /// Creates the header for a request over lines.
+    /// Creates the header for a request in lines.
     pub fn line(exchange: &'static Exchange) -> Self {
         Self::new(Framing::Lines, Some(exchange))
     }

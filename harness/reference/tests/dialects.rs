@@ -114,7 +114,7 @@ fn rank_can_get_its_own_value_before_a_barrier(
     ["cmd=kvs-fence;thrid=7;", "cmd=kvs-fence;"],
     ["0 cmd=kvs-fence-response;thrid=7;rc=0;", "1 cmd=kvs-fence-response;rc=0;"]
 )]
-fn barrier_releases_all_ranks_at_once(
+fn last_rank_in_the_barrier_releases_all_ranks(
     #[case] mut job: Job,
     #[case] requests: [&str; 2],
     #[case] both: [&str; 2],

@@ -28,8 +28,8 @@ pub enum Rule {
 impl Rule {
     /// Returns whether a value matches the rule. The caller must ensure that the bytes are allowed by the message's framing.
     ///
-    /// A `string` may be empty. The RFC's rule for a `string` excludes this, but the RFC's section on `PMI_process_mapping` requires an empty
-    /// value for an unknown mapping.
+    /// A `string` may be empty. The RFC's rule for a `string` excludes this, but the RFC's section on `PMI_process_mapping` requires an
+    /// empty value for an unknown mapping.
     pub fn accepts(self, value: &[u8]) -> bool {
         match self {
             Self::Word => is_word(value),

@@ -36,8 +36,7 @@ impl ConnectedProcess {
     ///
     /// # Errors
     ///
-    /// Returns an error if the client refuses the request (the code from `refused`), or if the process manager breaks the protocol
-    /// ([`Code::Fail`]).
+    /// Returns the code from `refused` if the client refuses the request, and [`Code::Fail`] if the process manager breaks the protocol.
     pub fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,

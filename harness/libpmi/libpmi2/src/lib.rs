@@ -157,7 +157,7 @@ api! {
             }
             if !errors.is_null() {
                 for command in 0..usize::try_from(count).unwrap_or(0) {
-                    // SAFETY: guaranteed by the caller: there is an element for each command.
+                    // SAFETY: the caller guarantees an element for each command.
                     unsafe { errors.add(command).write(0) };
                 }
             }

@@ -141,8 +141,8 @@ pub enum RelayReport {
         /// The signal.
         signal: i32,
     },
-    /// The number of write and close orders that have been carried out. Sent when, as far as the agent knows, the process manager has read
-    /// all written bytes.
+    /// The number of write and close orders that have been carried out. The agent sends this report when it finds no written bytes that the
+    /// process manager has not read.
     #[serde(rename = "taken")]
     OrdersDone(u64),
 }

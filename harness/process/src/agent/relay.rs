@@ -2,8 +2,8 @@
 //! connects to the address that the runner has announced, sends the token of its launch, and relays bytes between that connection and its
 //! PMI_FD.
 //!
-//! The runner's orders arrive in sequence over a single connection. So by the time an agent is ordered to exit, it has carried out all
-//! earlier orders to write.
+//! The runner's orders arrive over a single connection, and the agent carries them out one after another. When the agent receives the order
+//! to exit, it has therefore carried out all earlier orders to write.
 
 use std::fs;
 use std::io;

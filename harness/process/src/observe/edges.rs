@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_map_is_inherited_only_during_the_call() {
+    fn edge_map_is_offered_only_during_the_call() {
         let map = EdgeMap::new().unwrap();
         let mut command = Command::new("true");
         map.offer_during(|| prepare(&mut command));

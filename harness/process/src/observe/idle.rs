@@ -118,7 +118,7 @@ pub struct PollCount {
 
 impl PollCount {
     /// Returns the smallest number of waits that any thread with a time limit has begun since the count began. Returns 0 if any thread is
-    /// running or was created since then, or if no thread waits with a time limit.
+    /// running or has been created since then, or if no thread waits with a time limit.
     pub fn rounds(&mut self, pids: &[i32]) -> u64 {
         let mut least = None;
         for pid in pids {

@@ -3,7 +3,7 @@
 //! Between two barriers, the requests from different ranks are independent, because the scenario does not expect a value before the barrier
 //! that follows the put. Therefore the steps between two barriers are reordered: the first steps of all ranks come first, then the second
 //! steps of all ranks, and so on. The order within each rank is kept. If this does not shorten the scenario, the recorded order is used.
-//! Steps that differ only in numbers that depend on the rank are also written once.
+//! If steps differ only in numbers, and these numbers depend on the rank, the steps are also written once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

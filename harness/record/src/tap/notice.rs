@@ -1,4 +1,4 @@
-//! The messages between a tap and the recorder, on a separate channel.
+//! The messages that a tap and the recorder exchange over a separate channel.
 
 use std::collections::BTreeMap;
 

@@ -37,7 +37,7 @@ pub enum ClientMisuse {
     /// A put or get while the name of the keyval space is unknown.
     #[error("the name of the keyval space is not known yet")]
     NoKvsname,
-    /// An operation that the version of the connection does not have.
+    /// An operation that the version of the connection does not support.
     #[error("PMI {1} does not support the operation `{0}`")]
     NoOperation(&'static str, Version),
     /// A field whose value does not match its rule.
@@ -169,7 +169,7 @@ pub enum ServerResponse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientPhase {
     New,
-    /// PMI-2: initialized, but without fullinit.
+    /// In PMI-2, the client has initialized, but has not joined with fullinit yet.
     Accepted,
     Joined,
     /// Finalized or aborted.
@@ -592,7 +592,7 @@ impl Client {
         if self.open.is_empty() { Ok(()) } else { Err(ClientMisuse::BarriersOpen) }
     }
 
-    /// Makes a request with the given fields, for an operation whose only rules are in the protocol table.
+    /// Makes a request with the given fields, for an operation that has no rules other than those in the protocol table.
     pub fn request(
         &mut self,
         operation: &'static str,
@@ -695,7 +695,7 @@ impl Client {
             pending.thrid.is_none() || pending.thrid.as_deref() == thrid.as_deref()
         };
         let place = self.pending.iter().position(|pending| is_same(pending) && is_own(pending));
-        // Slurm's responses never contain a thrid, so such a response belongs to the oldest request of the same kind.
+        // Slurm's responses never contain a thrid, so a response without one belongs to the oldest request of the same kind.
         let place = place.or_else(|| self.pending.iter().position(|p| is_same(p) && thrid.is_none()));
         let Some(place) = place else {
             return Err(match self.pending.first() {
@@ -717,7 +717,7 @@ impl Client {
             ServerResponse::Maxes(limits) => self.maxes = Some(*limits),
             ServerResponse::Kvsname(name) => self.kvsname = Some(name.clone()),
             ServerResponse::Finalized | ServerResponse::AbortAck => self.phase = ClientPhase::Left,
-            // In PMI-2, a refused fullinit or finalize must not be repeated.
+            // In PMI-2, a refused fullinit or finalize must not be repeated, so the client rejects all further requests.
             ServerResponse::Failed { operation: "init" | "finalize", .. }
                 if message.framing == Framing::Frames =>
             {
@@ -812,7 +812,7 @@ mod tests {
             Self { server, clients, answers: vec![None; ranks as usize], aborted: None }
         }
 
-        /// Creates a server whose clients have initialized and know the limits and the keyval space.
+        /// Creates a server whose clients have initialized and know the limits and the name of the keyval space.
         fn joined(ranks: u32) -> Self {
             let mut pair = Self::new(ranks);
             for rank in 0..ranks as usize {

@@ -59,8 +59,8 @@ impl Server {
         }
     }
 
-    /// Reads an attribute of the job (draft, "`PMI_Info_GetJobAttr`"). The server has the attributes that the PMI-2 API names, and the
-    /// process mapping. MPICH reads the mapping as an attribute; in RFC 13, it is in the keyval space.
+    /// Reads an attribute of the job (draft, "`PMI_Info_GetJobAttr`"). The server has the attributes `universeSize` and `hasNameServ`, and
+    /// the process mapping. MPICH reads the mapping as an attribute; in RFC 13, it is in the keyval space.
     pub(super) fn job_attribute(&self, from: Proc, key: &[u8]) -> OperationResult {
         let value = match key {
             MAPPING_KEY => self.groups[from.group as usize].kvs.get(key).cloned(),

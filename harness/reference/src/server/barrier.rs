@@ -1,7 +1,7 @@
 //! The barrier of a process group, in every dialect.
 //!
-//! After a rank has left, that is, has finalized or has closed its connection before a successful init, the barrier fails: immediately for
-//! the processes in it, and for other processes when they enter it ([`Server::fail_lost_barriers`]). If a connection ends between init and
+//! A rank leaves when it finalizes, or closes its connection before a successful init. The barrier then fails: immediately for the
+//! processes in it, and for other processes when they enter it ([`Server::fail_lost_barriers`]). If a connection ends between init and
 //! finalize, or within a message before init, the process group is aborted ([`Server::closed`]). Processes in the barrier then receive no
 //! response.
 
@@ -42,7 +42,7 @@ impl Server {
     /// forever. (A process that ends between init and finalize aborts its process group instead: see [`Server::closed`].)
     pub fn fail_lost_barriers(&mut self, group: GroupId) {
         self.fail_group_barriers(group);
-        // Another thread of a process may be waiting in the next barrier.
+        // Another thread of a process may be waiting in the next barrier, which then fails as well.
         while self.is_barrier_lost(group) {
             self.release_barrier(group, Err("a process has left the program"));
         }
@@ -68,7 +68,7 @@ impl Server {
         group.entered_count = group.procs.iter().filter(|proc| proc.is_in_barrier()).count() as u32;
     }
 
-    /// Answers a process, if it is waiting in the barrier. In PMI-1.2, this barrier has the tag 0.
+    /// Answers a process if it is waiting in the barrier. In PMI-1.2, the response contains the tag of this barrier, which is 0.
     pub fn answer_in_barrier(&mut self, to: Proc, done: Result<(), &'static str>) {
         let Some(header) = self.take_held(to, &AwaitedEvent::Barrier) else { return };
         let answer = OperationResult::from(done);

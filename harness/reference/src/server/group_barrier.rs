@@ -1,5 +1,5 @@
 //! Barriers over part of a process group, on connections that have negotiated PMI-1.2. MPICH's list of PMI messages documents them: the key
-//! `group` of `barrier_in` contains `WORLD`, `NODE` or a list of ranks, followed by a tag, which `barrier_out` repeats.
+//! `group` of `barrier_in` contains `WORLD`, `NODE` or a list of ranks, and may end with a tag, which `barrier_out` repeats.
 
 use pmi_wire::{Framing, GroupBarrier, Members, Operation, Proc, place};
 
@@ -35,7 +35,7 @@ impl Server {
         if barrier != GroupBarrier::PLAIN {
             return self.enter_subset_barrier(from, header, barrier);
         }
-        // Draft, "Thread Safety": another thread may enter the next fence before this fence ends.
+        // In PMI-2, another thread may enter the next fence before this fence ends (draft, "Thread Safety"). PMI-1 does not allow this.
         if header.framing == Framing::Lines && self.process(from).is_in_barrier() {
             return Err("the process is already in that barrier".into());
         }
@@ -148,7 +148,7 @@ impl Server {
         Ok(BarrierIdentity { kind, members, tag: barrier.tag })
     }
 
-    /// Closes a group barrier, and returns the ranks that have entered it, in order, with their tags.
+    /// Closes a group barrier, and returns the ranks that have entered it, in order of entry, with their tags.
     pub fn take_group_barrier(&mut self, group: GroupId, name: &BarrierIdentity) -> Vec<(u32, u64)> {
         let open_barriers = &mut self.groups[group as usize].open_barriers;
         let at = open_barriers.iter().position(|open| open.name == *name);

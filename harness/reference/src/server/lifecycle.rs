@@ -18,9 +18,9 @@ impl<T: Into<String>> From<T> for ProtocolError {
 
 impl Server {
     /// Handles init. RFC 13, "Version Negotiation": the client offers its highest version, and the server responds with the version to use.
-    /// This server supports 1.0 and 1.1, and also 1.2 and 2.0 if they are enabled in its settings. It refuses a client with a lower
-    /// version, which stays connected and may offer a different version. Draft, "The protocol": after this line, a PMI-2 connection uses
-    /// frames.
+    /// This server supports 1.0 and 1.1, and also 1.2 and 2.0 if they are enabled in its settings. It refuses a client that offers a lower
+    /// version. The client stays connected, and may offer a different version. Draft, "The protocol": after the init line, a PMI-2
+    /// connection uses frames.
     pub(super) fn init(
         &mut self,
         from: Proc,

@@ -176,8 +176,8 @@ impl Server {
         Ok(Some(AllowedRequest { header, request }))
     }
 
-    /// Returns whether a message is a well-formed request about additional keyval spaces, this server supports them, and the process has
-    /// initialized.
+    /// Returns whether the server accepts a message as a request about additional keyval spaces. The server must support such spaces, the
+    /// process must have initialized, and the request must be well-formed.
     fn has_keyval_spaces(&self, from: Proc, message: &Decoded<'_>) -> bool {
         let is_argument = |exchange: &Exchange| {
             let accepts =

@@ -194,15 +194,14 @@ impl Server {
         self.groups[group as usize].procs.len() as u32
     }
 
-    /// Returns the environment variables of a process (RFC 13, "Environment"). `place` is the number of the descriptor, or the host and
-    /// port.
+    /// Returns the environment variables of a process (RFC 13, "Environment"). `place` is the value of PMI_FD or PMI_PORT.
     pub fn environment(&self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let size = self.size(p.group).to_string();
         let mut env = match self.config.connection_method {
             ConnectionMethod::Port => {
                 vec![("PMI_PORT", place.to_owned()), ("PMI_ID", self.id(p).to_string())]
             }
-            // The process was started before its process manager.
+            // The singleton was started before its process manager, so its environment does not come from the process manager.
             ConnectionMethod::Singleton if p.group == 0 => return Vec::new(),
             ConnectionMethod::Fd | ConnectionMethod::Singleton => {
                 vec![("PMI_FD", place.to_owned()), ("PMI_RANK", p.rank.to_string()), ("PMI_SIZE", size)]

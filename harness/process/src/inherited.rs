@@ -88,8 +88,8 @@ pub fn number() -> io::Result<RawFd> {
 }
 
 /// Starts a process. If `connection` is given, the process inherits the connection under the given descriptor number. Processes are started
-/// one at a time. Otherwise, a child that has not executed its own program yet could hold a copy of another process's connection, and keep
-/// the connection open after all other holders have closed it.
+/// one at a time. Otherwise, a child that has not executed its own program yet could hold a copy of another process's connection. The copy
+/// would keep the connection open after all other holders have closed it.
 pub fn start(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<process::Child> {
     spawn(command, connection).map_err(|error| with_cause(command, error))
 }

@@ -140,7 +140,7 @@ struct ObservedProcess {
 
 impl ObservedProcess {
     /// Returns true if the program is ending or has ended, even if the tap has reaped the program but has not reported this yet. Also
-    /// returns true while the program's process id is unknown, right after the tap has started.
+    /// returns true if the program's process id is unknown, as it is right after the tap has started.
     fn is_ending(&self) -> bool {
         let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
         self.ended.is_some() || self.exit_reported || self.program.is_none_or(ends)

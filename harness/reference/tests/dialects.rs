@@ -230,7 +230,7 @@ fn spawn_response_contains_the_id_of_an_ended_group() {
 #[case("cmd=abort;isworld=TRUE;", "abort: abort requested")]
 #[case("cmd=nonsense;", "0 cmd=nonsense-response;rc=2;errmsg=unknown command;")]
 #[case("cmd=ring;left=a;right=b;count=1;", "0 cmd=ring-response;rc=2;errmsg=unknown command;")]
-fn frame_is_refused_or_ends_the_job(#[case] body: &str, #[case] done: &str) {
+fn server_refuses_a_frame_or_aborts_the_job(#[case] body: &str, #[case] done: &str) {
     assert_eq!(Job::pmi2().ask(0, body), [done]);
 }
 

@@ -1,4 +1,4 @@
-//! Barriers over part of a process group: the `group` of PMI-1.2's `barrier_in`.
+//! Barriers over part of a process group, which the key `group` of PMI-1.2's `barrier_in` specifies.
 //!
 //! RFC 13 has neither `group` nor the `tag` of `barrier_out`. In MPICH's message table for 1.2, both are strings. MPICH's client writes
 //! `WORLD`, `NODE` or a list of ranks as the group, optionally followed by a colon and the tag that the response repeats.

@@ -461,7 +461,7 @@ mod tests {
     #[case(Frames, "cmd=kvs-get-response;found=1;rc=0;", None)]
     #[case(Frames, "cmd=kvs-get-response;found=TRUE;", None)]
     #[case(Lines, "cmd=get kvsname=k key=a", None)]
-    fn decodes_each_form_of_outcome(
+    fn decodes_every_response_outcome(
         #[case] framing: Framing,
         #[case] text: &str,
         #[case] outcome: Option<ResponseOutcome>,
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn each_message_fits_the_unique_key_limit() {
+    fn no_message_exceeds_the_limit_of_unique_keys() {
         for (row, from) in
             documented_exchanges(Lines).iter().flat_map(|row| [(row, ToServer), (row, FromServer)])
         {

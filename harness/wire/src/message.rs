@@ -14,9 +14,9 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueReading {
     /// The rule in RFC 13's ABNF. The `value` of a `put` or `get_result` extends to the end of the line, including trailing blanks. The
-    /// `msg` of a response ends before the next tuple whose key the response's rule defines and that has not occurred before; for example,
-    /// Hydra writes `rc=0 msg=success value=V`. Without such a tuple, `msg` extends to the end of the line. Every other value ends at a
-    /// blank, and so does every value before `cmd`.
+    /// `msg` of a response ends before the next tuple whose key the response's rule defines and that has not occurred before. In Hydra's
+    /// `rc=0 msg=success value=V`, for example, `msg` ends before `value`. Without such a tuple, `msg` extends to the end of the line.
+    /// Every other value ends at a blank, and so does every value before `cmd`.
     ToEndOfLine,
     /// The rule of most implementations: every value ends at a blank.
     ToBlank,

@@ -751,7 +751,7 @@ mod tests {
     #[case(b" mcmd=spawn\t", true)]
     #[case(b"mcmd=spawn\r", false)]
     #[case(b"cmd=spawn", false)]
-    fn recognizes_the_start_of_a_spawn(#[case] line: &[u8], #[case] start: bool) {
+    fn recognizes_the_start_of_a_spawn_request(#[case] line: &[u8], #[case] start: bool) {
         assert_eq!(SpawnAssembler::is_spawn_start(line), start);
     }
 

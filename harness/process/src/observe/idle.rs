@@ -5,7 +5,7 @@
 //! systems, silence is never proved.
 //!
 //! A server whose threads wake periodically never appears idle. If each of its threads has woken several times and the server has sent
-//! nothing, this does not prove silence, but it is sufficient where silence is allowed.
+//! nothing, this does not prove silence. It is sufficient, however, where silence is allowed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -69,9 +69,9 @@ impl IdleCheck {
         self.since.is_some()
     }
 
-    /// Returns the time since the first check that found all threads in the same waits, or `None` if the last check found a thread that was
-    /// not waiting. On a loaded machine, data may still be on its way to a waiting process, although the state of the process does not show
-    /// this.
+    /// Returns the time since the first check that found all threads in their current waits. Returns `None` if the last check found a
+    /// thread that was not waiting. On a loaded machine, data may still be on its way to a waiting process, although the state of the
+    /// process does not show this.
     pub fn waited(&self) -> Option<Duration> {
         self.since.as_ref().map(|(since, _)| since.elapsed())
     }

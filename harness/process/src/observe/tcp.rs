@@ -34,7 +34,7 @@ const NOT_SENT_OFFSET: usize = 144;
 pub struct PeerState {
     /// Number of bytes that have arrived at the other end and have not been read.
     pub(crate) unread: usize,
-    /// Number of bytes that were written at the other end and that the kernel holds back, because of Nagle's algorithm or because this end
+    /// Number of bytes that were written at the other end but are held back by the kernel, because of Nagle's algorithm or because this end
     /// has no room. Bytes that only lack an acknowledgement do not count: they have arrived, because both ends are on this host.
     pub(crate) in_transit: usize,
     /// The inode of the other end's socket, which identifies the process.

@@ -1,8 +1,9 @@
 //! Writes a session as a scenario. The scenario contains the clients' requests, and the reactions that are required of every server.
 //!
-//! Steps are in the recorded order, in which a cause precedes its effects. Values that a server may choose become names or types: the
-//! kvsname, the limits, the mapping, and values of `PMI_` keys. The scenario expects no results that depend on timing. It expects the value
-//! of a get only if there is a barrier between the put and the get, because RFC 13 does not guarantee the value otherwise.
+//! Steps are in the recorded order, in which a cause precedes its effects, except for independent steps of different ranks (`fold`).
+//! Values that a server may choose become names or types: the kvsname, the limits, the mapping, and values of `PMI_` keys. The scenario
+//! expects no results that depend on timing. It expects the value of a get only if there is a barrier between the put and the get, because
+//! RFC 13 does not guarantee the value otherwise.
 
 mod fold;
 mod messages;

@@ -1,5 +1,5 @@
-//! Connections that begin with a handshake: connections through `PMI_PORT`, and the connection of a singleton, a process that was started
-//! without a process manager and has requested one (MPICH, `PMI_InitSingleton`).
+//! Connections that begin with a handshake: connections through `PMI_PORT`, and the connection of a singleton (MPICH,
+//! `PMI_InitSingleton`). A singleton is a process that was started without a process manager and then requests one.
 
 use pmi_wire::singleton::{REQUEST, SingletonInfo, check_response};
 use pmi_wire::{ConnectionMethod, Proc, Version};

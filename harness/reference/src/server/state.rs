@@ -226,7 +226,7 @@ impl Server {
         self.outputs.pop_front()
     }
 
-    /// Returns whether the process has initialized and not finalized, so that the end of its connection would be an error.
+    /// Returns whether the process is connected, and has initialized but not finalized. The end of its connection is then an error.
     pub fn is_joined(&self, p: Proc) -> bool {
         !self.is_gone(p) && self.process(p).phase == ProcessPhase::Joined
     }

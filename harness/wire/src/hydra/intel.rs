@@ -1,4 +1,5 @@
-//! The encoding of the control protocol of Intel MPI's proxy. This protocol differs from MPICH's in every detail. The module does no I/O.
+//! The encoding of the control protocol of Intel MPI's proxy. The headers and commands of this protocol differ from those of MPICH's
+//! protocol. The module does no I/O.
 //!
 //! The proxy sends no init record, and forwards the fields of requests rather than their text. This module restores the text, so that all
 //! families look the same to users of the codecs.

@@ -403,7 +403,7 @@ struct Hello {
 impl Hello {
     fn write(&mut self, place: &AgentPath, arguments: Strings, environment: Strings) {
         self.put(b"{\"rank\":{\"group\":");
-        // JSON does not allow leading zeros in numbers.
+        // JSON does not allow leading zeros in numbers, so they are skipped.
         let zeros = place.group.iter().take_while(|digit| **digit == b'0').count();
         self.put(place.group.get(zeros.min(place.group.len() - 1)..).unwrap_or(b"0"));
         self.put(b",\"pid\":");

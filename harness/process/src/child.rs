@@ -87,7 +87,7 @@ impl Child {
         if let (None, Some(child)) = (self.exit, &mut self.child) {
             self.exit = match child.try_wait() {
                 Ok(status) => status.map(exit_of),
-                // The child was reaped elsewhere, and the status is lost.
+                // The child was reaped elsewhere, and its status is lost, so it counts as failed.
                 Err(_) => Some(Exit::Code(255)),
             };
         }
@@ -106,7 +106,7 @@ impl Child {
     /// Sends the process a signal, unless the process has been waited for.
     pub fn signal(&self, signal: Signal) {
         if !self.is_reaped() {
-            // The process may already have ended.
+            // This fails if the process has already ended.
             let _ = rustix::process::kill_process(self.pid, signal);
         }
     }

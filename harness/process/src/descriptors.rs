@@ -59,7 +59,7 @@ pub fn close_all_but(mut kept: Vec<RawFd>) {
     if gaps.all(|(begin, end)| close_range(begin, end)) {
         return;
     }
-    // Linux before 5.9 lacks close_range.
+    // Linux before 5.9 lacks close_range, so the open descriptors are closed one by one.
     let open: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
         Ok(all) => all.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok()).collect(),
         Err(_) => (0..1024).collect(),

@@ -129,7 +129,7 @@ impl<S: Copy> Reactor<S> {
     /// Removes a descriptor.
     pub fn remove(&mut self, key: ReactorKey) {
         if let Some(entry) = self.entries[key.0].take() {
-            // The descriptor may already be closed.
+            // This fails if the descriptor is already closed.
             let _ = self.poll.registry().deregister(&mut SourceFd(&entry.fd));
             self.free.push(key.0);
         }

@@ -425,7 +425,7 @@ impl Carrier {
             }
             self.facts.report(pid, FactKind::Ended(exit));
             (tap.process.ended, tap.process.exit_reported) = (None, true);
-            // If another process, such as a child of the program, holds the connection open, the connection is kept.
+            // The pump continues if another process, such as a child of the program, holds the connection open.
             if state == PumpState::Over {
                 tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
             }

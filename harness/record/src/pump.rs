@@ -163,7 +163,7 @@ impl Pump {
                 break;
             }
         }
-        // The caller may close the pump after this call. Unread requests would then make the client see a reset.
+        // The caller may close the pump after this call. If requests were still unread then, the client would see a reset.
         self.client.connection.take_unread();
         PumpState::Open
     }

@@ -106,7 +106,7 @@ impl RecordedRank {
         }
         let place = match message.framing {
             Framing::Lines => Some(0),
-            // Several requests may be pending, and the responses may arrive in a different order.
+            // Several requests may be pending, and the responses may arrive in a different order, so the operations are compared.
             Framing::Frames => {
                 self.pending.iter().position(|(request, _)| request.is_some() && *request == exchange)
             }

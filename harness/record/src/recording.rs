@@ -63,7 +63,7 @@ impl IdentifyingProcess {
     /// Stores the bytes that belong to the initack or to its response. Returns the remaining bytes.
     fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
         let (text, lines) = match direction {
-            // A process that sends its init no longer waits for the response to its initack.
+            // A process that sends its init no longer waits for the response to its initack, so the bytes do not belong to the initack.
             Direction::ToServer if bytes.starts_with(b"cmd=init ") => return bytes,
             Direction::ToServer => (&mut self.initack, 1),
             Direction::FromServer => (&mut self.response, LINES),

@@ -215,7 +215,7 @@ impl Rewriter {
                         }
                         self.place = BlockState::Outside;
                     }
-                    // A line that is shorter than `execname=` contains no name.
+                    // A line that is shorter than `execname=` contains no name, so it is forwarded.
                     (line, BlockState::Held)
                         if self.held.len() <= MAX_RECOGNIZED_LINE && !line.starts_with(EXECNAME) =>
                     {

@@ -226,7 +226,7 @@ impl RunningSession {
                 interrupts += 1;
                 let at = self.start.elapsed();
                 self.report(SessionMessage::Interrupted(at));
-                // In the foreground, the terminal has already sent SIGINT to the launcher.
+                // In the foreground, the terminal has already sent SIGINT to the launcher, so it is not sent again.
                 let has_it = signal == Signal::INT && mode == SessionMode::Transparent && is_foreground();
                 if !has_it {
                     // The third signal to this process kills the launcher.

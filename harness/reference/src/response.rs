@@ -162,7 +162,8 @@ impl ResponseParts {
                 if let Some(why) = &answer.reason {
                     // The additional operations come from MPICH's gforker, which calls the key `reason`.
                     let is_extra = Operation::from_rule(header.operation()).is_none();
-                    // RFC 13 allows spaces in `msg`, but clients that stop at a space (MPICH 4.0) reject such a response.
+                    // RFC 13 allows spaces in `msg`, but clients that stop at a space (MPICH 4.0) reject such a response, so spaces are
+                    // replaced.
                     let why = why.replace(' ', "_");
                     tuple(if is_extra { "reason" } else { "msg" }, why.as_bytes());
                 }

@@ -171,7 +171,7 @@ impl<'a> Decoded<'a> {
         let command = body.cmd().ok_or(DecodeError::NoCommand { framing: self.framing })?;
         let row = self.find(command)?;
         if is_request && body.tuples().last().is_some_and(|tuple| tuple.key == b"concat") {
-            // The rest of the command follows in other messages.
+            // The rest of the command follows in other messages, so the fields are not checked.
             return self.find(b"concat").map(drop);
         }
         let is_spawn = is_request && row.request == "spawn";

@@ -353,7 +353,7 @@ mod tests {
         ProcessMapping::parse(mapping.as_bytes()).unwrap().expand(size)
     }
 
-    // The RFC's table of examples.
+    // These cases are the examples in the RFC's table.
     #[rstest]
     #[case("(vector,(0,2,2))", &[0, 0, 1, 1])]
     #[case("(vector,(0,2,1),(0,2,1))", &[0, 1, 0, 1])]
@@ -456,7 +456,7 @@ mod tests {
         }
     }
 
-    // The output of Hydra 4.3.2 and 5.0.2 for these placements.
+    // The expected texts are the output of Hydra 4.3.2 and 5.0.2 for these placements.
     #[rstest]
     #[case(&[0], "(vector,0)")]
     #[case(&[0, 1], "(vector,(0,2,1))")]

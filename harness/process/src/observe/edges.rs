@@ -104,7 +104,7 @@ impl EdgeMap {
     /// Sets all counts to zero.
     pub fn clear(&self) {
         for word in self.words() {
-            // Writing to an unused page would allocate it.
+            // Words that are already zero are not written, because writing to an unused page would allocate it.
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Relaxed);
             }

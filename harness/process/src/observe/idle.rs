@@ -206,7 +206,7 @@ fn reads_file(pid: i32, line: &str) -> bool {
 fn examine_thread(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     let folder = format!("/proc/{pid}/task/{tid}");
     let call = procfs::short_text(folder.clone() + "/syscall").unwrap_or_default();
-    // A thread that has ended is not in a system call.
+    // If the file is missing, or the thread neither runs nor is in a system call, the thread seems to have ended.
     if call.is_empty() || call.starts_with("-1") {
         return (Thread::Ended, None);
     }
@@ -233,7 +233,7 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
         if uses_alarms && catches_alarms(*pid) {
             return false;
         }
-        // Some kernels are built without support for this file.
+        // Some kernels are built without support for this file, so a missing file is ignored.
         if procfs::short_text(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty()) {
             return false;
         }
@@ -256,7 +256,7 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
             let Ok(socket) = rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
                 continue;
             };
-            // A time limit from a socket option does not appear in the arguments of a call.
+            // A time limit from a socket option does not appear in the arguments of a call, so it is checked separately.
             if has_time_limit(&socket) {
                 return false;
             }

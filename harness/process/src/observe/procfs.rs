@@ -50,7 +50,7 @@ pub(crate) struct ProcessorTime {
 pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
     let text = text("/proc/stat")?;
     let first = text.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
-    // user, nice, system, idle, iowait, irq, softirq, steal. The fields after them are included in user and nice.
+    // The fields are user, nice, system, idle, iowait, irq, softirq and steal. The later fields are included in user and nice.
     let ticks: Vec<u64> = first.split_ascii_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
     match ticks[..] {
         [_, _, _, idle, iowait, ..] => {

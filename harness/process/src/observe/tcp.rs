@@ -48,7 +48,7 @@ pub type Ends = (SocketAddr, SocketAddr);
 pub fn ends(connection: impl AsFd) -> Option<Ends> {
     let here = SocketAddr::try_from(getsockname(&connection).ok()?).ok()?;
     let there = SocketAddr::try_from(getpeername(&connection).ok()??).ok()?;
-    // An IPv6 socket may have an IPv4 peer, whose address is then written as IPv6.
+    // An IPv6 socket may have an IPv4 peer, whose address is then written as IPv6. Such an address is converted to IPv4.
     let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     Some((canonical(here), canonical(there)))
 }
@@ -82,16 +82,16 @@ fn build_query(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     text.extend(u32::try_from(HEADER_LENGTH + 56).unwrap_or_default().to_ne_bytes());
     text.extend(BY_FAMILY.to_ne_bytes());
     text.extend(REQUEST.to_ne_bytes());
-    // Sequence number and sender, which the kernel ignores.
+    // The sequence number and the sender, which the kernel ignores.
     text.extend([0; 8]);
-    // Family, protocol, extensions, padding; then all states.
+    // The family, the protocol, the extensions, padding, and a mask of all states.
     text.extend([family.as_raw() as u8, TCP, 1 << (INFO_ATTRIBUTE - 1), 0]);
     text.extend(u32::MAX.to_ne_bytes());
     text.extend(local.port().to_be_bytes());
     text.extend(remote.port().to_be_bytes());
     text.extend(address(local.ip()));
     text.extend(address(remote.ip()));
-    // Any interface, and no cookie.
+    // The query matches any interface, and contains no cookie.
     text.extend(0_u32.to_ne_bytes());
     text.extend([0xff; 8]);
     text

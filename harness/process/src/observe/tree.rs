@@ -189,7 +189,7 @@ pub fn variable_of(pid: i32, name: &str) -> Option<String> {
 fn value_in(environment: &[u8], name: &str) -> Option<String> {
     let mut entries = environment.split(|b| *b == 0);
     loop {
-        // While bash starts, it replaces the equals sign of an entry with NUL.
+        // While bash starts, it replaces the equals sign of an entry with NUL, so the value looks like the next entry.
         let value = match entries.next()?.strip_prefix(name.as_bytes()) {
             Some(b"") => entries.next(),
             Some(rest) => rest.strip_prefix(b"="),

@@ -66,7 +66,7 @@ impl ForeignProcess {
         if !self.has_ended() {
             return None;
         }
-        // The process may be reaped during this check.
+        // The process may be reaped during this check, so the status of a reaped process is requested twice.
         let status = wait_status(&self.pidfd)
             .or_else(|| self.unreaped_status())
             .or_else(|| wait_status(&self.pidfd))?;

@@ -273,7 +273,7 @@ fn seize_all(pid: i32) -> io::Result<()> {
             break;
         }
         for thread in new {
-            // The thread may have ended, or be traced already.
+            // This fails if the thread has ended or is already traced.
             let _ = seize(thread);
         }
     }

@@ -69,7 +69,7 @@ impl RecordedSteps {
         if order == StepOrder::Fixed || order == StepOrder::LeavesBarrier && self.entered.contains(&p) {
             self.close();
         }
-        // If a rank is not below the size, the recorded size is wrong.
+        // If a rank is not below the recorded size, the size is wrong and is discarded.
         self.size = self.size.filter(|size| p.group != 0 || p.rank < *size);
         if order == StepOrder::EntersBarrier {
             self.entered.insert(p);

@@ -295,7 +295,7 @@ impl ScenarioWriter {
         let Some(place) = place else { return };
         let is_only = response.framing == Framing::Lines || pending.len() == 1;
         let request = pending.remove(place);
-        // The response to abort is a bare newline, and no client waits for it.
+        // The response to abort is a bare newline, and no client waits for it, so the scenario does not expect it.
         let Some(response_row) = row.filter(|row| row.response.is_some() && request.row.is_some()) else {
             return;
         };

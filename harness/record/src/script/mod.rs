@@ -211,7 +211,7 @@ impl ScenarioWriter {
             self.step(p, "send", "", text);
         }
         match exit {
-            // The program does not use PMI.
+            // A program that has not failed and has sent nothing does not use PMI, so no step is written.
             Some(Exit::Code(0)) | None if !spoke => return,
             Some(Exit::Code(status @ 0..=255)) => self.step(p, "P", self.any(), format!("exit {status}")),
             Some(Exit::Signal(signal)) if !SignalCause::of(signal).is_from_outside() || signal == 9 => {

@@ -138,11 +138,11 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     prepare(&mut command, mask);
     let connection = agent::pmi_fd();
-    // A process with PMI_PORT does not need PMI_FD.
+    // A process with PMI_PORT does not need PMI_FD, so a missing PMI_FD is not reported as a problem.
     let by_port = std::env::var_os("PMI_FD").is_none() && std::env::var_os(PORT).is_some();
     let bad_fd = connection.as_ref().err().filter(|_| !by_port).map(ToString::to_string);
     let Some(recorder) = connect(scratch, Start::of_ours(place, &argv[1..], bad_fd)) else {
-        // The program replaces this process and inherits the descriptor.
+        // The descriptor must stay open, because the program replaces this process and inherits it.
         connection.into_iter().for_each(std::mem::forget);
         return Err(cannot(command.exec()));
     };
@@ -473,7 +473,7 @@ fn exit_like(exit: Exit) -> u8 {
             #[cfg(target_os = "linux")]
             let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
             if signal_hook::low_level::emulate_default_handler(signal).is_err() {
-                // `emulate_default_handler` does not support real-time signals.
+                // `emulate_default_handler` does not support real-time signals, so such a signal is raised directly.
                 let _ = signal_hook::low_level::raise(signal);
                 let _ = SigSet::empty().thread_set_mask();
             }
@@ -484,7 +484,7 @@ fn exit_like(exit: Exit) -> u8 {
 
 fn close_others(kept: Vec<RawFd>) {
     descriptors::close_all_but(kept);
-    // The numbers of the standard streams must not be reused.
+    // The numbers of the standard streams must not be reused, so they refer to /dev/null.
     if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&null);
         let _ = rustix::stdio::dup2_stdout(&null);

@@ -294,7 +294,7 @@ impl Client {
             (self.offered_version.version.to_string(), self.offered_version.subversion.to_string());
         let fields = [("pmi_version", version.as_bytes()), ("pmi_subversion", subversion.as_bytes())];
         let bytes = self.write("init", &fields)?;
-        // The offer determines whether frames may follow.
+        // The connection must read the offer, which determines whether frames may follow.
         self.connection.push(Direction::ToServer, &bytes);
         let _ = self.connection.next(Direction::ToServer);
         Ok(bytes)
@@ -496,7 +496,7 @@ impl Client {
         if !self.is_pmi2() {
             return self.request("abort", fields);
         }
-        // Any thread may abort the job at any time.
+        // Any thread may abort the job at any time, even if requests are pending.
         match self.phase {
             ClientPhase::Broken => return Err(ClientMisuse::Broken),
             ClientPhase::Left => return Err(ClientMisuse::Left),

@@ -82,7 +82,7 @@ impl Server {
     pub fn perform(&mut self, from: Proc, allowed: AllowedRequest<'_>) -> Result<(), ProtocolError> {
         let AllowedRequest { header, request } = allowed;
         let answer = match request {
-            // These requests are answered later, or other processes receive responses as well.
+            // The handlers of these requests send the responses, possibly later or to several processes.
             ServerRequest::Init(offered) => return self.init(from, header, offered),
             ServerRequest::Barrier { group } => return self.enter(from, header, group.as_deref()),
             ServerRequest::PutNodeAttribute { key, value } => {

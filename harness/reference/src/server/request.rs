@@ -167,7 +167,7 @@ impl Server {
             }
             (Framing::Lines, Some(_)) if self.has_keyval_spaces(from, &message) => {}
             (_, Some(error)) => return Err(error.to_string().into()),
-            // The server does not support PMI-2 requests that consist of several messages.
+            // The server does not support PMI-2 requests that consist of several messages, so it ignores their parts.
             (Framing::Frames, None) if is_part => return Ok(None),
             _ => {}
         }
@@ -220,7 +220,7 @@ impl Server {
             (ProcessPhase::Finalized | ProcessPhase::Closed, _) => {
                 return Err("request after finalize".into());
             }
-            // In PMI-2, any thread may abort the job.
+            // In PMI-2, any thread may abort the job, even if requests of other threads are pending.
             (ProcessPhase::Joined, ServerRequest::Abort { .. }) if is_frame => return Ok(()),
             (ProcessPhase::Joined, _) => {}
         }
@@ -276,7 +276,7 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         "appnum" => ServerRequest::Appnum,
         "put" => ServerRequest::Put { space: value("kvsname"), key: named("key"), value: named("value") },
         "get" => {
-            // PMI-2 libraries send an empty id if they do not know the id.
+            // PMI-2 libraries send an empty id if they do not know the id, so an empty id counts as missing.
             let space = value("kvsname").or_else(|| value("jobid")).filter(|space| !space.is_empty());
             ServerRequest::Get { space, source: number("srcid"), key: named("key") }
         }
@@ -297,7 +297,7 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         "kvs-index" => ServerRequest::PairByIndex { space: named("kvsname"), index: message.number("idx")? },
         "abort" => ServerRequest::Abort { exitcode: number("exitcode") },
         "finalize" => ServerRequest::Finalize,
-        // This command is Slurm's extension of the draft, which this server does not support.
+        // This command is Slurm's extension of the draft. This server does not support it.
         "ring" => ServerRequest::Unknown,
         _ if exchange.is_draft_only() => ServerRequest::Unsupported,
         _ => ServerRequest::Plain,

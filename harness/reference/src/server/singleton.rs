@@ -36,7 +36,7 @@ impl Server {
         let offered = check_response(line).ok()?;
         let p = Proc { group: 0, rank: 0 };
         let again = std::mem::replace(&mut self.process_mut(p).is_identified, true);
-        // The process keeps its own standard streams.
+        // The process keeps its standard streams, so the server opens no connections for them.
         let info = SingletonInfo { kvsname: self.groups[0].kvsname.clone(), streams: false };
         let received = if offered < Version::V1_0 { info.refusal() } else { info.line() };
         (!again).then(|| (p, [received, b"\n".to_vec()].concat()))

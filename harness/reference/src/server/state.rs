@@ -253,7 +253,7 @@ impl Server {
 
     /// Answers a request.
     pub fn reply(&mut self, to: Proc, header: ResponseHeader, answer: OperationResult) {
-        // PMI-2 has no response to abort.
+        // PMI-2 has no response to abort, so nothing is sent.
         if header.framing == Framing::Lines || !header.response.is_empty() {
             self.outputs.push_back(PendingAction::Reply(to, ResponseParts { header, result: answer }));
         }

@@ -95,7 +95,7 @@ impl MpichDecoder {
         if seen.len() < 4 {
             return Ok(None);
         }
-        // The proxy sends no other bytes until it receives a command.
+        // The proxy sends no other bytes until it receives a command, so additional bytes are an error.
         let tagged = self.init != ProxyInit::Id;
         if seen.starts_with(&TAG) != tagged || seen.len() > self.init.len() {
             return Err(wrong());

@@ -228,7 +228,7 @@ unsafe fn string(text: *const u8) -> &'static [u8] {
     }
 }
 
-/// Runs the program, with the initial stack that contains its arguments and environment.
+/// Runs the program. The initial stack contains its arguments and environment.
 ///
 /// # Safety
 ///

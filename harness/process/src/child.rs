@@ -1,4 +1,4 @@
-//! Starting, observing and killing the processes that this program starts.
+//! Starts, observes and kills the child processes of this program.
 
 use std::collections::HashSet;
 use std::io;

@@ -201,7 +201,7 @@ impl Pump {
         reactor.watch_writes(key, blocked);
     }
 
-    /// Reads once. Returns whether bytes or the end of the connection were read.
+    /// Reads once from a side. Returns whether bytes or the end of the connection were read.
     fn read<S: Copy>(
         &mut self,
         from: PumpSide,
@@ -227,8 +227,8 @@ impl Pump {
         true
     }
 
-    /// Forwards the end of each side to the other side, after all bytes that were sent before that end. Returns true if an ended side
-    /// no longer reads.
+    /// Forwards the close of the connection by each side to the other side, after all bytes that the side sent before. Returns true if a
+    /// side that has closed its connection no longer reads.
     fn pass_closes(&mut self, owner: &mut dyn PumpHandler) -> bool {
         for side in [PumpSide::Client, PumpSide::Server] {
             let over = self.end(side).is_ended;

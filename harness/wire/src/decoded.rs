@@ -247,8 +247,8 @@ impl<'a> Decoded<'a> {
         self.spawn.as_deref()
     }
 
-    /// Returns whether the message is a well-formed PMI-2 request, or part of a request, that only the draft describes. Returns false for
-    /// requests whose only field is the id of a job.
+    /// Returns whether the message is a well-formed PMI-2 request that only the draft describes, or a part of such a request. Returns false
+    /// for requests whose only field is the id of a job.
     pub fn is_request_part(&self) -> bool {
         let is_part = |row: &Exchange| match row.operation {
             "connect" | "disconnect" | "get-all" => false,

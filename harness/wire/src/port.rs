@@ -45,8 +45,8 @@ pub struct GreetingError {
 }
 
 impl Greeting {
-    /// Returns the four lines, each with its newline. If `is_extended` is true, the first line also contains the rank and size, as in
-    /// MPICH's servers since 4.1.
+    /// Returns the four lines of the response, each with its newline. If `is_extended` is true, the first line also contains the rank and
+    /// size, as in MPICH's servers since 4.1.
     pub fn lines(self, is_extended: bool) -> String {
         let Self { size, rank } = self;
         let more = if is_extended {

@@ -43,7 +43,7 @@ impl Proc {
         Self { group: Self::PROXY_GROUP, rank: node }
     }
 
-    /// Returns the names of processes after the noun: `rank 0`, or `ranks 0, 1`.
+    /// Returns the names of processes, with the noun before them: `rank 0`, or `ranks 0, 1`.
     ///
     /// ```
     /// use pmi_wire::Proc;

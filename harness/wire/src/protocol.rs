@@ -881,8 +881,8 @@ mod tests {
         }
     }
 
-    /// Checks the decoder against the table: accepted messages, and the errors for missing fields and invalid values. Messages with several
-    /// lines or sections are excluded.
+    /// Checks that the decoder accepts the messages in the table, and reports missing fields, invalid values and repeated keys. Messages
+    /// with several lines or sections are excluded.
     #[rstest]
     #[case(Framing::Lines, Direction::ToServer)]
     #[case(Framing::Lines, Direction::FromServer)]

@@ -26,7 +26,7 @@ pub const REQUEST: &str = "cmd=singinit authtype=none";
 /// The response of MPICH's client, without the newline.
 pub const RESPONSE: &str = "cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none";
 
-/// The process manager's last message before the protocol is the same as over PMI_FD.
+/// The process manager's last message of singleton init.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SingletonInfo {
     /// The name of the keyval space.

@@ -514,7 +514,7 @@ fn pairs(
 }
 
 /// Collects all blocks of a spawn request. As in MPICH, a request has `totspawns` blocks, and `spawnssofar` is the number of the block,
-/// starting at 1. The RFC does not specify requests with several programs.
+/// starting at 1. The RFC's wire protocol does not specify requests with several programs.
 #[derive(Debug, Clone)]
 pub struct SpawnCollector {
     assembler: SpawnAssembler,

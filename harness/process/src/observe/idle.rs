@@ -117,8 +117,8 @@ pub struct PollCount {
 }
 
 impl PollCount {
-    /// Returns the smallest number of waits that any thread with a time limit has begun since the count began. Returns 0 if any thread is
-    /// running or has been created since then, or if no thread waits with a time limit.
+    /// Counts the waits that each thread has begun since the count began, and returns the smallest number among the threads that wait with a
+    /// time limit. Returns 0 if any thread is running or has been created since then, or if no thread waits with a time limit.
     pub fn rounds(&mut self, pids: &[i32]) -> u64 {
         let mut least = None;
         for pid in pids {

@@ -44,7 +44,7 @@ pub struct PeerState {
 /// The addresses of the two ends of a connection, with this process's end first.
 pub type Ends = (SocketAddr, SocketAddr);
 
-/// Returns the two ends of a TCP connection, or `None` for any other descriptor.
+/// Returns the addresses of the two ends of a TCP connection, or `None` for any other descriptor.
 pub fn ends(connection: impl AsFd) -> Option<Ends> {
     let here = SocketAddr::try_from(getsockname(&connection).ok()?).ok()?;
     let there = SocketAddr::try_from(getpeername(&connection).ok()??).ok()?;

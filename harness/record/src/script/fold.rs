@@ -173,7 +173,7 @@ mod tests {
         Proc { group: 0, rank }
     }
 
-    /// Folds steps `(rank, order, text)`, and returns them as `(ranks, role and text)`.
+    /// Folds steps `(rank, order, text)`, and returns them as `(ranks, text)`.
     fn folded(steps: &[(u32, StepOrder, String)]) -> Vec<(Vec<u32>, String)> {
         let mut all = RecordedSteps::default();
         all.set_size(RANKS);

@@ -155,7 +155,7 @@ pub enum ServerResponse {
     Failed {
         /// The operation that failed.
         operation: &'static str,
-        /// [`ResponseOutcome::Miss`] if PMI-2's flag reports a miss; otherwise, a failure.
+        /// [`ResponseOutcome::Miss`] if PMI-2's flag reports a miss; otherwise, [`ResponseOutcome::Failure`].
         outcome: ResponseOutcome,
         /// The return code `rc`.
         rc: i64,

@@ -38,7 +38,7 @@ impl Server {
     /// Releases each barrier, including group barriers, with a failure if processes in it are waiting for a process that has left.
     ///
     /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not define these errors. A process that has finalized,
-    /// or that has closed its connection before a successful init, will never enter. Without this rule, the other processes would wait
+    /// or that has closed its connection before a successful init, will never enter it. Without this rule, the other processes would wait
     /// forever. (A process that ends between init and finalize aborts its process group instead: see [`Server::closed`].)
     pub fn fail_lost_barriers(&mut self, group: GroupId) {
         self.fail_group_barriers(group);

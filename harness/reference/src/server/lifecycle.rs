@@ -75,7 +75,7 @@ impl Server {
     }
 
     /// Handles the end of a connection, which RFC 13 does not mention. If the process is between init and finalize, or within a message
-    /// before init, this server treats the end as a protocol error. Without this error, the other processes might wait for this process
+    /// before init, this server treats the end as a protocol error. Without this rule, the other processes might wait for this process
     /// forever. A process may also end before its init. Barriers that need this process then fail.
     pub fn closed(&mut self, from: Proc) {
         if self.is_gone(from) {

@@ -117,8 +117,8 @@ pub struct PollCount {
 }
 
 impl PollCount {
-    /// Counts the waits that each thread has begun since the count began, and returns the smallest number among the threads that wait with a
-    /// time limit. Returns 0 if any thread is running or has been created since then, or if no thread waits with a time limit.
+    /// Returns the smallest number of waits of a thread, among the threads that wait with a time limit. Waits are counted from the time at
+    /// which the count began. Returns 0 if any thread is running or has been created since then, or if no thread waits with a time limit.
     pub fn rounds(&mut self, pids: &[i32]) -> u64 {
         let mut least = None;
         for pid in pids {

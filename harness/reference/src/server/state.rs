@@ -55,7 +55,7 @@ pub struct ServerProcess {
     pub version: Version,
     /// The phase that the process has reached.
     pub phase: ProcessPhase,
-    /// True if the process has identified itself on its connection and was accepted.
+    /// True if the process has identified itself on its connection and has been accepted.
     pub is_identified: bool,
     /// The collector of an incomplete spawn request; `None` if no spawn request has begun.
     pub spawn: Option<Box<SpawnCollector>>,

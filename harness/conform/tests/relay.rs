@@ -173,7 +173,7 @@ fn rejects_invalid_relay_options(#[case] args: &[&str], #[case] expected: &str) 
 }
 
 #[test]
-fn campaign_plays_over_relayed_connections() {
+fn campaign_runs_over_relayed_connections() {
     let folder = TempDir::new().unwrap();
     let server = serve("");
     let args =

@@ -1310,7 +1310,7 @@ mod tests {
     }
 
     #[test]
-    fn unterminated_frame_is_not_silence() {
+    fn incomplete_frame_is_not_silence() {
         let half = &framed("cmd=info-getjobattr-response;rc=0;found=FALSE;")[..20];
         let begin = [
             launched(1, 1),

@@ -343,7 +343,7 @@ fn library(
     Ok(Iut::Library(Box::new(library), parse_claims(args)?, environment.interrupted))
 }
 
-/// Returns the library in a file. It is tested under the built-in server unless the caller sets a server.
+/// Returns the library at `path`. It is tested under the built-in server unless the caller sets a different server.
 pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library> {
     // A static binary would load a second C library and crash.
     anyhow::ensure!(

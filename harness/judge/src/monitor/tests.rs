@@ -253,7 +253,7 @@ fn silence_after_longest_put_breaks_maxes_rule(#[case] length: usize, #[case] ci
 }
 
 #[test]
-fn barrier_in_outside_session_excuses_barrier_out() {
+fn barrier_in_at_the_wrong_time_excuses_barrier_out() {
     let early = ["0 > cmd=barrier_in", "0 < cmd=barrier_out", "1 > cmd=barrier_in"];
     let both = INITS.concat();
     assert_eq!(findings(&[&both[..], &early].concat()), ["rfc13.barrier.all-in-before-any-out"]);

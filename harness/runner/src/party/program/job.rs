@@ -418,10 +418,10 @@ impl<'a> ProgramJob<'a> {
         self.has_pending_rules(p.group) || self.is_dispensable(p)
     }
 
-    /// Returns whether the other processes may continue, until they are idle, although this process has left without finalizing. Returns
-    /// true for a process that is still running or exited with status 0, so that a program whose processes never finalize is judged like
-    /// every other program. Also returns true for a process that must exit with status 0 but failed, because the next requests of the
-    /// others may show the cause.
+    /// Returns whether the other processes may continue until they are idle, even if this process has closed its connection without
+    /// finalizing. Returns true for a process that is still running or has exited with status 0. A program whose processes never finalize
+    /// is then judged like every other program. Also returns true for a process that must exit with status 0 but failed, because the next
+    /// requests of the others may show the cause.
     fn is_dispensable(&self, p: Proc) -> bool {
         let process =
             self.processes.get(&p).filter(|process| process.end_reason.is_none() && !process.requested_abort);

@@ -59,7 +59,7 @@ impl EdgeMap {
     /// Returns an error if the system does not support System V shared memory, or has none left.
     pub fn new() -> io::Result<Self> {
         #[expect(unsafe_code, reason = "no crate has safe wrappers for System V shared memory")]
-        // SAFETY: the call takes only numbers.
+        // SAFETY: all arguments are integers.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, BYTES, libc::IPC_CREAT | 0o600) };
         if id < 0 {
             return Err(io::Error::last_os_error());

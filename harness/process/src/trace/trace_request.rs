@@ -62,7 +62,7 @@ pub fn trace_daemon(pid: i32) {
 /// Asks the tracer to trace this process, and waits for the response.
 fn request_trace(tracer: BorrowedFd<'_>, pid: i32) {
     #[expect(unsafe_code, reason = "rustix has no wrapper that takes a process id")]
-    // SAFETY: the call takes only numbers. It allows a sibling to trace this process, on systems where only ancestors may trace.
+    // SAFETY: all arguments are integers. The call allows a sibling to trace this process, on systems where only ancestors may trace.
     unsafe {
         libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0);
     }

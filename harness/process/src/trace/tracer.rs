@@ -299,7 +299,7 @@ fn seize(pid: i32) -> io::Result<()> {
 /// Continues a thread, and delivers a signal unless it is 0. The thread may have been killed in the meantime.
 #[expect(unsafe_code, reason = "ptrace")]
 fn resume(how: PtraceRequest, thread: i32, signal: i32) {
-    // SAFETY: the call takes only numbers.
+    // SAFETY: these requests ignore the address and read the data as a number, so they access no memory through either.
     unsafe {
         libc::ptrace(how, thread, std::ptr::null_mut::<libc::c_void>(), signal as usize as *mut libc::c_void);
     }

@@ -454,7 +454,7 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     while let Ok(Some(info)) = signals.read_signal() {
         let signal = info.ssi_signo as i32;
         if signal != libc::SIGCHLD && forwards {
-            // SAFETY: the call takes only numbers. Real-time signals, which have no name, are forwarded as well.
+            // SAFETY: all arguments are integers. Real-time signals, which have no name, are forwarded as well.
             #[expect(unsafe_code, reason = "rustix supports only signals with a name")]
             unsafe {
                 libc::kill(program.as_raw_nonzero().get(), signal)

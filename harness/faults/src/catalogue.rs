@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn each_client_fault_or_variation_changes_a_session() {
+    fn each_client_fault_or_variation_has_an_effect() {
         for entry in client_faults().chain(client_variations()) {
             let plain = entry.plain.session();
             assert_ne!(

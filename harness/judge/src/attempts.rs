@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn interference_is_never_flaky() {
+    fn scenario_with_interference_is_not_flaky() {
         let mut interference = result(&["this scenario fails alongside kvs/own-key"]);
         interference.findings[0].finding.requirement = INDEPENDENT_JOBS.into();
         let (index, worst) = merge(vec![result(&["silence"]), interference, result(&[])], true).unwrap();

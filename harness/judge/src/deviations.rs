@@ -538,7 +538,7 @@ mod tests {
 
     /// In each of three attempts, a process dies at one of two addresses. In one of the attempts, it also answers incorrectly.
     #[test]
-    fn draft_marks_intermittent_findings_as_sometimes() {
+    fn draft_marks_intermittent_findings() {
         let wrong = |seen: &str| {
             let finding = Finding::new("rfc13.error.rc-nonzero", PartyKind::Server, "", seen);
             JudgedFinding { finding, ..crash("") }

@@ -154,7 +154,7 @@ mod tests {
     const OLD: (&str, &str) = ("cmd=lookup_name service=a", "cmd=lookup_result rc=0 port=old");
 
     #[test]
-    fn lookup_may_find_or_miss_a_name_of_an_earlier_job() {
+    fn lookup_may_find_a_name_from_an_earlier_job() {
         let none: [&str; 0] = [];
         let refused = ("cmd=publish_name service=a port=new", "cmd=publish_result rc=-1 msg=known");
         assert_eq!(broken(&[OLD]), none);

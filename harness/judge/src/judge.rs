@@ -1300,7 +1300,7 @@ mod tests {
     #[rstest]
     #[case::in_pieces(&["0 >| cmd=ab", "0 >| ort", "0 > "], "rfc13.wire.newline")]
     #[case::whole(&["0 > cmd=abort"], "rfc13.abort.group")]
-    fn abort_sent_in_pieces_explains_surviving_process(#[case] aborts: &[&str], #[case] cited: &str) {
+    fn abort_sent_in_pieces_explains_a_surviving_process(#[case] aborts: &[&str], #[case] cited: &str) {
         let other = Proc { rank: 1, ..P };
         let ends = testing::expected(other, "rfc13.abort.group", ExpectationKind::IsEnded);
         let rest = events(aborts).into_iter().chain([ends, silence()]);
@@ -1511,7 +1511,7 @@ mod tests {
     #[case::empty_line("", false, "iut.no-hang")]
     #[case::unreadable_rc("cmd=put_result rc=fine", false, "iut.no-hang")]
     #[case::right_response("cmd=put_result rc=0", false, "iut.no-hang")]
-    fn hang_after_protocol_error_breaks_the_error_rule(
+    fn requirement_depends_on_the_cause_of_the_hang(
         #[case] answer: &str,
         #[case] closes: bool,
         #[case] cited: &str,
@@ -1543,7 +1543,7 @@ mod tests {
 
     /// A call that succeeds without a response explains the wrong result of a later call.
     #[test]
-    fn unanswered_call_explains_a_later_result() {
+    fn call_without_a_response_explains_a_later_result() {
         let returned = |function: &str| EventKind::Returned {
             proc: P,
             function: function.into(),
@@ -1569,7 +1569,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_protocol_version_explains_hanging_call() {
+    fn wrong_protocol_version_explains_a_hanging_call() {
         let found = |code: &str| {
             let events = [
                 launched(1, 1),

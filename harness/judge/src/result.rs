@@ -615,7 +615,7 @@ mod tests {
     #[rstest]
     #[case::hang(builtin_requirements::NO_HANG, 1)]
     #[case::other(ids::PMI2_COMMON_API_ERRORS, 0)]
-    fn wrong_version_explains_hang_of_another_process(#[case] effect: &str, #[case] consequences: usize) {
+    fn wrong_version_explains_a_hang_of_another_process(#[case] effect: &str, #[case] consequences: usize) {
         let finding = |id: &str, rank, seq| Finding {
             proc: Some(Proc { group: 0, rank }),
             seq,
@@ -854,7 +854,7 @@ mod tests {
     }
 
     #[test]
-    fn output_of_waiting_launcher_is_quoted() {
+    fn reason_quotes_the_output_of_a_waiting_launcher() {
         let line = printed;
         let nothing = || EventKind::Silence { proof: SilenceProof::Timeout, waited_ms: 1 };
         let reason_after = |whats: Vec<EventKind>, launcher| {

@@ -573,7 +573,7 @@ mod tests {
 
     /// If a response breaks a MUST and the process then exits with status 0, its missing finalize is only a note.
     #[test]
-    fn close_after_invalid_response_is_noted() {
+    fn invalid_response_excuses_a_missing_finalize() {
         let result = result_of(&judge(
             "cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;",
             &["0 leaves", "0 exits 0"],

@@ -156,7 +156,7 @@ mod tests {
     #[case("signal 6 (in get)", function("get"), false)]
     #[case("signal 1", None, false)]
     #[case("srun died of signal 11", None, false)]
-    fn symptom_matches_a_crash_of_another_build(
+    fn symptom_matches_a_crash_in_another_build(
         #[case] symptom: &str,
         #[case] place: Option<CrashLocation>,
         #[case] same: bool,

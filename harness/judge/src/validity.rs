@@ -231,7 +231,7 @@ mod tests {
     #[case::key_without_bytes("PMI_KVS_Get", &[text("k"), text("")], false)]
     #[case::other_space("PMI_KVS_Get", &[text("other"), text("a")], false)]
     #[case::no_room("PMI_KVS_Get_my_name", &[CallArgument::Out("name".into(), None), CallArgument::Number(0)], false)]
-    fn bad_argument_counts_as_invalid_library_input(
+    fn bad_argument_is_invalid_library_input(
         #[case] function: &str,
         #[case] arguments: &[CallArgument],
         #[case] valid: bool,
@@ -250,7 +250,7 @@ mod tests {
     #[case::whole(&[("PMI_FD", "5"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")], true)]
     #[case::missing(&[], false)]
     #[case::without_rank(&[("PMI_FD", "5"), ("PMI_SIZE", "1")], false)]
-    fn bad_environment_counts_as_invalid_library_input(#[case] env: &[(&str, &str)], #[case] valid: bool) {
+    fn bad_environment_is_invalid_library_input(#[case] env: &[(&str, &str)], #[case] valid: bool) {
         let function = "PMI_Init".to_owned();
         let called = EventKind::Called { proc: P, function, arguments: Vec::new(), held: false };
         let events = numbered([launched(1, 1), started(P, env), called, event("0 dies 11")]);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_response_counts_as_invalid_client_input() {
+    fn bad_response_is_invalid_client_input() {
         let answered = |answer| {
             let events = session(&["0 > cmd=get_appnum", answer, "0 leaves"]);
             is_reached_by_valid_input(&events, PartyKind::Client, None)

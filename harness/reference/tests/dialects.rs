@@ -114,7 +114,7 @@ fn rank_can_get_its_own_value_before_a_barrier(
     ["cmd=kvs-fence;thrid=7;", "cmd=kvs-fence;"],
     ["0 cmd=kvs-fence-response;thrid=7;rc=0;", "1 cmd=kvs-fence-response;rc=0;"]
 )]
-fn last_rank_in_the_barrier_releases_all_ranks(
+fn last_barrier_entry_releases_all_ranks(
     #[case] mut job: Job,
     #[case] requests: [&str; 2],
     #[case] both: [&str; 2],
@@ -230,12 +230,12 @@ fn spawn_response_contains_the_id_of_an_ended_group() {
 #[case("cmd=abort;isworld=TRUE;", "abort: abort requested")]
 #[case("cmd=nonsense;", "0 cmd=nonsense-response;rc=2;errmsg=unknown command;")]
 #[case("cmd=ring;left=a;right=b;count=1;", "0 cmd=ring-response;rc=2;errmsg=unknown command;")]
-fn server_refuses_a_frame_or_aborts_the_job(#[case] body: &str, #[case] done: &str) {
+fn aborts_on_errors_but_refuses_unknown_commands(#[case] body: &str, #[case] done: &str) {
     assert_eq!(Job::pmi2().ask(0, body), [done]);
 }
 
 #[test]
-fn too_many_waiting_requests_end_the_job() {
+fn too_many_pending_requests_abort_the_job() {
     let mut job = Job::pmi2();
     for thread in 0..10_000 {
         let request = format!("cmd=info-getnodeattr;thrid={thread};key=k;wait=TRUE;");

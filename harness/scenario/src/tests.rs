@@ -616,7 +616,7 @@ fn suite() -> Vec<(String, Arc<SourceFile>)> {
 
 /// A scenario that is shared by PMI-1 and PMI-2 must not cite RFC 13 as its reason in PMI-2.
 #[test]
-fn shared_pmi2_scenarios_do_not_quote_rfc13() {
+fn shared_pmi2_scenarios_do_not_mention_rfc13() {
     let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is valid");
     let is_shared = |s: &&Arc<Scenario>| s.name.starts_with("pmi2/") && !s.source.path.contains("pmi2/");
     let summaries: Vec<String> = whole.scenarios.iter().filter(is_shared).map(|s| s.summary()).collect();
@@ -724,7 +724,7 @@ fn spelled_as(name: &str, steps: &str) -> String {
     "0  send    cmd=spawn ncmds=2 preputcount=0 subcmd=$agent maxprocs=1 argc=7 infokeycount=0 \
      subcmd=/x maxprocs=2 argc=0 infokeycount=1 infokey0=k infoval0=v\n"
 )]
-fn spells_operations_in_each_dialect(#[case] steps: &str, #[case] lines: &str, #[case] frames: &str) {
+fn translates_operations_into_each_dialect(#[case] steps: &str, #[case] lines: &str, #[case] frames: &str) {
     let bind = "let $kvs = a\n";
     assert_eq!(spelled_as("a", &(bind.to_owned() + steps)), bind.to_owned() + lines);
     assert_eq!(spelled_as("pmi2/a", &(bind.to_owned() + steps)), bind.to_owned() + frames);

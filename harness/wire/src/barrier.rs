@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_all_ranks_of_a_list() {
+    fn parses_all_ranks_in_a_list() {
         let barrier = GroupBarrier::parse(b"10,2,4294967295,2").unwrap();
         let Members::Ranks(list) = barrier.members else { panic!("a list") };
         assert_eq!(list.iter().collect::<Vec<_>>(), [10, 2, u32::MAX, 2]);

@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_exceeds_the_limit_of_unique_keys() {
+    fn no_message_exceeds_the_limit_on_unique_keys() {
         for (row, from) in
             documented_exchanges(Lines).iter().flat_map(|row| [(row, ToServer), (row, FromServer)])
         {

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_overlong_line_early_and_once() {
+    fn reports_overlong_line_once_before_its_end() {
         let mut framer = Framer::new(4);
         framer.push(b"abcd");
         assert_eq!(drain(&mut framer), [Err(Overlong { limit: 4 })]);

@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn program_numbers_are_consecutive_and_totals_agree() {
+    fn requires_consecutive_numbers_and_equal_totals() {
         let block = |total: u64, number: u64| {
             MINIMAL
                 .join("\n")

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn server_remembers_that_a_closed_rank_finalized() {
+    fn server_remembers_a_finalize_after_the_close() {
         let mut server = server("finalize-first");
         let situation = |server: &mut Server| {
             let header = ResponseHeader::line(pmi_wire::Operation::Get.exchange());

@@ -387,7 +387,7 @@ mod tests {
     #[rstest]
     #[case::preput("a", &["rfc13.spawn.preput"])]
     #[case::put_by_another_rank("b", &[])]
-    fn requires_only_preput_pairs_before_a_barrier(#[case] key: &str, #[case] broken: &[&str]) {
+    fn only_preput_pairs_must_be_visible_before_a_barrier(#[case] key: &str, #[case] broken: &[&str]) {
         let joins = |group: u32, rank: u32| {
             [
                 format!("{group}:{rank} > cmd=init pmi_version=1 pmi_subversion=1"),

@@ -88,7 +88,7 @@ fn client_may_read_a_huge_rc_as_success(#[case] answer: &str, #[case] broken: bo
 
 /// If a server shortens a key, a get of the shortened key returns the value.
 #[test]
-fn value_of_longer_key_explains_get_of_its_prefix() {
+fn finding_mentions_a_put_of_a_longer_key() {
     let put = ["0 > cmd=put kvsname=k key=abcdef value=v", "0 < cmd=put_result rc=0"];
     let get = ["0 > cmd=get kvsname=k key=abc", "0 < cmd=get_result rc=0 value=v"];
     let expected = |lines: &[&str]| {
@@ -180,7 +180,7 @@ fn acting_on_an_unterminated_request_is_a_violation(
     "0 < cmd=maxes rc=0 kvsname_max=64 keylen_max=32 vallen_max=128"
 )]
 #[case::unknown_response("0 >| cmd=maxima", "0 < cmd=maxima rc=-1")]
-fn response_before_newline_breaks_newline_rule(#[case] unended: &str, #[case] answer: &str) {
+fn response_before_the_newline_is_reported_as_early(#[case] unended: &str, #[case] answer: &str) {
     assert_eq!(after_joining(&[unended, answer]), ["rfc13.wire.newline"]);
     assert_eq!(after_joining(&[answer]), ["rfc13.wire.lock-step"]);
 }
@@ -239,7 +239,7 @@ fn server_may_reject_arguments_numbered_from_one(#[case] numbers: &[u32], #[case
 #[rstest]
 #[case::longest(19, "rfc13.maxes.honoured")]
 #[case::shorter(18, "rfc13.abnf.c-put")]
-fn silence_after_longest_put_breaks_maxes_rule(#[case] length: usize, #[case] cited: &str) {
+fn longest_put_explains_a_later_silence(#[case] length: usize, #[case] cited: &str) {
     let put = format!("0 > cmd=put kvsname=k key=a value={}", "v".repeat(length));
     let lines = [
         "0 > cmd=get_maxes",
@@ -439,7 +439,7 @@ fn each_protocol_has_its_own_mapping_form(#[case] mappings: &[&str], #[case] bro
 }
 
 #[test]
-fn judges_names_only_if_the_order_is_known() {
+fn judges_name_requests_only_if_their_order_is_known() {
     let publish = "0 > cmd=publish_name service=s port=p";
     let published = "0 < cmd=publish_result rc=0";
     let unpublish = "1 > cmd=unpublish_name service=s";
@@ -649,7 +649,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
 }
 
 #[test]
-fn threads_may_be_answered_in_any_order() {
+fn thread_requests_may_be_answered_in_any_order() {
     let lines = [
         "0 >> cmd=info-getnodeattr;thrid=1;key=k;wait=TRUE;",
         "0 >> cmd=info-putnodeattr;thrid=2;key=k;value=v;",

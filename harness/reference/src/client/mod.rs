@@ -1129,7 +1129,7 @@ mod tests {
     #[case("cmd=kvs-put-response;")]
     #[case("cmd=kvs-put-response;rc=0")]
     #[case("")]
-    fn wrong_pmi2_response_ends_the_connection(#[case] body: &str) {
+    fn wrong_pmi2_response_breaks_the_connection(#[case] body: &str) {
         let mut client = in_pmi2();
         client.put(b"k", b"v").unwrap();
         assert!(matches!(client.receive(&frame(body)), Some(Err(_))));

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ranks_continue_while_a_message_is_split() {
+    fn other_ranks_send_between_the_pieces_of_a_message() {
         let steps = PUTS.replace("value=1a", "value=1a<|>");
         let all = writes("schedule free", &steps);
         assert_eq!(all.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 0, 0], "{all:?}");

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_invalid_init_lengths_and_commands() {
+    fn rejects_invalid_init_records_and_frame_headers() {
         for (family, init) in [
             (Family::Mpich3_4, "48594400 00000000"),
             (Family::Mpich4_1, "00000000"),

@@ -209,7 +209,7 @@ mod tests {
     #[case(b"v=a;;b=c;", "v=<a;b=c>", "no key=value tuple at offset 4")]
     #[case(b"v=;;;;;", "v=<;;>", "no key=value tuple at offset 3")]
     #[case(b"v=a;;", "the body does not end in a semicolon", "no key=value tuple at offset 4")]
-    fn double_semicolon_differs_between_readings(
+    fn readings_differ_for_double_semicolons(
         #[case] body: &[u8],
         #[case] doubled: &str,
         #[case] plain: &str,

@@ -829,7 +829,7 @@ mod tests {
     }
 
     #[test]
-    fn upstream_sends_launch_after_the_proxy_init_record() {
+    fn upstream_sends_launch_options_after_init_record() {
         let mut upstream = make(Family::Mpich4_2, 3, 2);
         let starts = [
             DriverOrder::Start { link: 0, group: 0, proxy: 0 },
@@ -953,7 +953,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_group_spawned_in_pmi2() {
+    fn pmi2_spawn_starts_a_new_group() {
         let mut upstream = started(2, 1);
         let spawn = "cmd=spawn;ncmds=1;preputcount=1;ppkey0=k;ppval0=v;subcmd=child;maxprocs=2;argc=0;infokeycount=0;";
         let new_orders = say(&mut upstream, 0, 5, format!("{:>6}{spawn}", spawn.len()).as_bytes());

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_profiles_load_under_each_name() {
+    fn loads_built_in_profiles_by_each_of_their_names() {
         let mut names: Vec<String> = builtin().into_iter().flat_map(|b| b.names).collect();
         let count = names.len();
         names.sort();

@@ -362,7 +362,7 @@ mod tests {
     ];
 
     #[test]
-    fn monitor_finds_faults_in_stored_sessions() {
+    fn monitor_detects_faults_with_stored_seeds() {
         let inputs = files(&folder("seeds/server_ops"));
         let inputs: Vec<_> = inputs.iter().map(|file| std::fs::read(file).unwrap()).collect();
         for (name, dialects) in FAULTS {

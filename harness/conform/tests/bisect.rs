@@ -13,7 +13,7 @@ fn serve(options: &str) -> String {
 }
 
 #[test]
-fn names_versions_that_introduce_and_fix_findings() {
+fn names_versions_that_introduce_and_fix_violations() {
     let folder = TempDir::new().unwrap();
     let (good, bad) = (serve(""), serve("--fault get-missing-rc-zero"));
     let bisect = |servers: [&str; 3], more: &[&str]| {

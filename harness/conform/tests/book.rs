@@ -244,13 +244,13 @@ fn path(folders: &[PathBuf]) -> String {
 }
 
 #[test]
-fn book_sessions_produce_the_output_shown() {
+fn book_examples_produce_the_output_shown() {
     assert!(sessions(&path(&[]), false) > 10);
 }
 
 #[test]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
-fn book_sessions_with_peers_produce_the_output_shown() {
+fn book_examples_with_peers_produce_the_output_shown() {
     let debian = fs::read_dir(peers()).unwrap().map(|entry| entry.unwrap().path());
     let debian =
         debian.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("debian-mpich-"));
@@ -394,7 +394,7 @@ fn book_links_resolve() {
 }
 
 #[test]
-fn summary_names_each_page_once() {
+fn summary_lists_each_page_once() {
     let source = root().join("docs/src");
     let summary = source.join("SUMMARY.md");
     let named = links(&fs::read_to_string(&summary).unwrap()).into_iter().map(PathBuf::from);

@@ -86,7 +86,7 @@ fn prints_help_for_each_command(#[case] command: &str) {
 
 /// The short help fits on one screen of 40 lines, and the full help on two.
 #[test]
-fn short_help_fits_one_screen_and_full_help_two() {
+fn short_help_fits_one_screen_and_full_help_fits_two() {
     for (option, most) in [("-h", 40), ("--help", 80)] {
         let lines = here(&[option]).out.lines().count();
         assert!(lines <= most, "{option}: {lines} lines");
@@ -134,7 +134,7 @@ fn reports_failure_of_a_run_with_real_processes() {
 }
 
 #[test]
-fn suggested_replay_command_works() {
+fn suggested_replay_command_repeats_the_failure() {
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
     let again = |options: &[&str]| {
         let ran = conform(folder.path(), &[&["--memory", "."], options].concat());
@@ -241,7 +241,7 @@ fn lists_steps_that_were_not_judged() {
 }
 
 #[test]
-fn applies_recorded_and_drafts_new_deviations() {
+fn applies_known_deviations_and_drafts_new_ones() {
     let entry = |requirement: &str, scenario: &str, symptom: &str| {
         format!(
             "implementation = \"the reference\"\n\n[[deviation]]\nrequirement = \"{requirement}\"\n\
@@ -546,7 +546,7 @@ fn log(args: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn runs_in_memory_are_deterministic() {
+fn in_memory_runs_are_deterministic() {
     // The logs are identical except for times, which are replaced by the same word.
     let log = |jobs| {
         let text = written(&["--memory", jobs]);
@@ -560,7 +560,7 @@ fn runs_in_memory_are_deterministic() {
 }
 
 #[test]
-fn runs_with_processes_yield_the_same_findings() {
+fn runs_with_processes_have_reproducible_findings() {
     // Processes run concurrently, so the order of independent events may vary, but the findings must not.
     let found = |args: &[&str]| -> Vec<Value> {
         let mut lines = results(&written(args));
@@ -610,7 +610,7 @@ fn writes_man_pages() {
 }
 
 #[test]
-fn schema_command_covers_every_log_line_type() {
+fn printed_schema_covers_every_log_line_type() {
     let ran = here(&["schema"]);
     let schema: Value = serde_json::from_str(&ran.out).unwrap();
     assert!(schema["$schema"].is_string());
@@ -648,7 +648,7 @@ fn stored_wireshark_plugin_is_current() {
 }
 
 #[test]
-fn explains_a_rule_by_its_requirements() {
+fn explanation_of_a_rule_lists_its_requirements() {
     let ran = here(&["explain", "get.value"]);
     assert_eq!(ran.status, 0, "{}", ran.err);
     for id in ["rfc13.get.value: ", "pmi2.common.get.value: "] {
@@ -738,7 +738,7 @@ fn fmt_restores_the_canonical_format() {
 }
 
 #[test]
-fn exported_suite_passes() {
+fn reference_passes_the_exported_suite() {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &["scenario", "export", "suite"]);
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
@@ -957,7 +957,7 @@ fn golden_transcripts_are_unchanged(
 }
 
 #[test]
-fn judges_pmi2_only_on_request() {
+fn plays_pmi2_scenarios_only_if_selected() {
     let serve =
         |fault| format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
     let first_only = format!("{} none {{ranks}} {{agent}}", pmi_test_programs::FAULTY_MANAGER);

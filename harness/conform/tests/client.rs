@@ -111,7 +111,11 @@ fn invalid_descriptor_counts_as_invalid_input(#[case] row: &str, #[case] variabl
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
-fn program_variation_is_only_noted(#[case] variation: &str, #[case] scenario: &str, #[case] cited: &str) {
+fn program_variation_causes_only_a_note(
+    #[case] variation: &str,
+    #[case] scenario: &str,
+    #[case] cited: &str,
+) {
     let filters = one_of_each();
     let named = format!("=client/{scenario}");
     let filters: Vec<&str> = filters.iter().map(String::as_str).chain(["--filter", &named]).collect();
@@ -368,7 +372,7 @@ sys.exit(process.wait())
 #[case::unclear("unclear", Some("singleton.client.answers"))]
 #[case::short("short", Some("singleton.client.arguments"))]
 #[case::twice("twice", Some("singleton.client.once"))]
-fn singleton_starts_a_process_manager(#[case] how: &str, #[case] breaks: Option<&str>) {
+fn judges_singleton_that_starts_a_process_manager(#[case] how: &str, #[case] breaks: Option<&str>) {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("alone.py");
     std::fs::write(&program, ALONE).unwrap();

@@ -205,7 +205,7 @@ fn reports_missing_barrier_in_a_program() {
 
 /// The files that `init` writes are valid, and the drafted deviations cover the findings.
 #[test]
-fn init_writes_valid_files_and_never_overwrites() {
+fn init_writes_valid_files_and_overwrites_none() {
     let folder = TempDir::new().unwrap();
     let server = serve("--fault get-missing-rc-zero --vary names-refused");
     let filters = [

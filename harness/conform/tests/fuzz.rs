@@ -105,7 +105,7 @@ fn check_rare_bug(bug: &str, dialect: &str, extent: [&str; 4], bucket: &str) {
 }
 
 #[test]
-fn replays_bug_together_with_its_earlier_job() {
+fn replays_finding_with_its_earlier_job() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let server = rarely_faulty(&format!("job-value --state {}", state.display()));
@@ -183,7 +183,7 @@ fn with_groups(fault: &str, [seed, sessions]: [&str; 2], more: &[&str]) -> (i32,
 }
 
 #[test]
-fn finds_shrinks_stores_and_replays_server_bug() {
+fn campaign_finds_and_reproduces_server_bug() {
     let cases = [
         ("crash", "7", "40", CRASH),
         // With other seeds, a free session may find the bug first, and that finding does not recur in every run.
@@ -260,7 +260,7 @@ fn check_planted_bug(fault: &str, extent: [&str; 4], bucket: &str) {
 }
 
 #[test]
-fn finds_memory_leak_of_a_server() {
+fn finds_memory_leak_in_a_server() {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager("leak");
     let campaign = ["--server", &server, "--seed", "1", "--sessions", "10", "--valid", "--timeout", "5"];
@@ -351,7 +351,7 @@ fn crash_bucket_is_named_after_the_crashing_function() {
 }
 
 #[test]
-fn without_ptrace_crash_bucket_names_last_request() {
+fn crash_bucket_names_last_request_without_ptrace() {
     let (all, text) = crashes_in_places(&[WITHOUT_PTRACE, CONFORM], &[]);
     let bucket = "crash--faulty-manager--SIGABRT--put".to_owned();
     assert!(all.contains(&bucket) && !all.iter().any(|name| name.contains("--in-")), "{all:?} {text}");
@@ -522,7 +522,7 @@ fn finds_nothing_in_the_reference_server() {
 }
 
 #[test]
-fn finds_shrinks_stores_and_replays_pmi2_server_bug() {
+fn campaign_finds_and_reproduces_pmi2_server_bug() {
     let folder = tempfile::tempdir().unwrap();
     let serve = |fault: &str| format!("{CONFORM} serve {fault} -n {{ranks}} -- {{agent}}");
     let server = serve("--fault nodeattr-wait-at-once");
@@ -600,7 +600,7 @@ fn faulty_pmi2_program(fault: &str) -> String {
 }
 
 #[test]
-fn finds_shrinks_stores_and_replays_program_bug() {
+fn campaign_finds_and_reproduces_program_bug() {
     type Program = fn(&str) -> String;
     let cases: [(Program, &str, &str, &str, &str, &str); 6] = [
         (faulty_program, "crashes-after-close", "2", "1", "40", "crash--client--SIGSEGV--"),

@@ -133,7 +133,7 @@ fn proxy_processes_connect_through_pmi_port(#[values("mpich-4.3.2", "mpich-5.0.2
 
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn proxies_support_nodes_spawns_and_names(
+fn proxies_support_several_nodes_spawn_and_names(
     #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
 ) {
     let scratch = TempDir::new().unwrap();

@@ -495,7 +495,7 @@ fn reports_library_crash_under_a_manager() {
 /// Hydra kills the other ranks as soon as the connection of the dying rank closes.
 #[test]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
-fn crash_is_reported_before_the_exits_it_causes() {
+fn exits_caused_by_a_crash_are_not_reported() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let mut barrier = testing(&suite, &["rfc13.barrier.all-in-before-any-out"]);
     barrier.retain(|scenario| scenario.name == "library/barrier/calls[all-in]");
@@ -507,7 +507,7 @@ fn crash_is_reported_before_the_exits_it_causes() {
 }
 
 #[test]
-fn library_that_never_leaves_the_barrier_fails() {
+fn library_that_never_leaves_a_barrier_fails() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let barrier = testing(&suite, &["de-facto.api.alone.barrier"]);
     let played = judge(&suite, &barrier, FAULTY_LIBRARY.as_ref(), "alone-barrier-for-ever");
@@ -527,7 +527,7 @@ fn crash_affects_only_one_scenario() {
 }
 
 #[test]
-fn judges_libraries_like_programs() {
+fn tolerated_library_failures_are_not_red() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let of = |scenario: &str, fault: &str| {
         let selected: Vec<_> =
@@ -757,7 +757,7 @@ fn fuzz(folder: &Path, dialect: Dialect, library: &str, fault: &str, more: &[&st
 #[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-second-equals", "300", "rule--library--rfc13.api.kvs-get--")]
 #[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "put-semicolon-last", "100", "crash--library--SIGABRT--")]
 #[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "array-behind", "40", "rule--library--pmi2.common.api.buffers--")]
-fn campaign_finds_and_replays_library_fault(
+fn campaign_finds_and_reproduces_library_fault(
     #[case] dialect: Dialect,
     #[case] library: &str,
     #[case] fault: &str,

@@ -145,7 +145,7 @@ fn reports_phase_that_cannot_be_measured() {
 
 /// A soak test finds a race that needs concurrent requests from two ranks.
 #[test]
-fn soak_samples_the_manager_and_checks_the_history() {
+fn soak_samples_the_manager_and_detects_a_race() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");
     let report = format!("html={}", page.display());

@@ -286,7 +286,7 @@ fn blames_a_faulty_program() {
 }
 
 #[test]
-fn report_renders_a_recorded_log() {
+fn report_renders_a_recording() {
     let folder = TempDir::new().unwrap();
     record(folder.path(), "2", &[CLIENT]);
     let ran = conform(folder.path(), &["report", "out/session.ndjson", "--format", "tap"]);
@@ -557,7 +557,7 @@ fn explains_why_nothing_was_recorded(#[case] command: &[&str], #[case] code: i32
 
 #[rstest]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers, and a C compiler"]
-fn records_mpi_program_that_spawns(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+fn records_mpi_program_that_spawns_processes(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
     let bin = peers().join(name).join("bin");
     let folder = TempDir::new().unwrap();
     mpi_program(&bin.join("mpicc"), "spawn", folder.path());

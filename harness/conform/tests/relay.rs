@@ -97,7 +97,7 @@ fn relay_preserves_verdicts_on_hostile_managers(#[case] mode: &str, #[case] verd
 }
 
 #[test]
-fn relay_supports_agents_started_by_a_shell_script() {
+fn relay_supports_agents_started_through_a_shell() {
     let server = format!("sh -c 'exec {CONFORM} serve -n {{ranks}} -- {{agent}}'");
     play_with_and_without_relay(&["--server", &server, "--filter", "=group/facts[appnum]"]);
 }

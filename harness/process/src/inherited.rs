@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_error_names_the_cause() {
+    fn start_error_states_the_cause() {
         let folder = tempfile::tempdir().unwrap();
         let program = |name: &str, text: &str| {
             let file = folder.path().join(name);

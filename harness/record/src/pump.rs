@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn program_without_a_response_reads_end_of_file() {
+    fn unanswered_program_reads_end_of_file() {
         let mut pump = ManualPump::new();
         pump.program.write_all(b"ask").unwrap();
         assert_eq!(pump.receive(), b"ask");

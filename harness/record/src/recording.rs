@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn blames_the_first_process_that_leaves() {
+    fn blames_first_process_that_exits_without_finalize() {
         let finalize = "rfc13.abnf.c-finalize".to_owned();
         let first = vec![(PartyKind::Client, finalize, 0)];
         assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 killed 9"]), first);

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn comparison_treats_a_single_crash_as_chance() {
+    fn comparison_attributes_a_single_crash_to_chance() {
         let crashed = |scenario: &str| with(scenario, Verdict::Crashed, &["iut.no-crash"]);
         let passed = |scenario: &str| with(scenario, Verdict::Pass, &[]);
         let sometimes = |times| {

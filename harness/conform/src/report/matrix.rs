@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_failure_takes_precedence_over_note() {
+    fn deviation_takes_precedence_over_a_note() {
         let mut known = result("get/value", Verdict::Fail, "rfc13.get.value");
         known.findings = vec![tests::judged("rfc13.get.value", Severity::Fail, "this", "that")];
         known.findings[0].deviation = Some("issue 12".to_owned());
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn flaky_requirement_is_not_shown_as_broken() {
+    fn flaky_result_does_not_mark_requirement_as_broken() {
         let mut flaky = result("get/value", Verdict::Flaky, "rfc13.get.value");
         flaky.findings = vec![tests::judged("rfc13.get.value", Severity::Fail, "this", "that")];
         let folder = tempfile::TempDir::new().unwrap();

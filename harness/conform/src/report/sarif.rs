@@ -341,7 +341,7 @@ mod tests {
 
     /// A cause is a single result, regardless of the number of scenarios that show it, and the report stays within GitHub's limits.
     #[test]
-    fn sarif_report_lists_each_cause_once_within_limits() {
+    fn sarif_report_merges_causes_and_limits_results() {
         let many = |number: usize, seen: &dyn Fn(usize) -> String| {
             let results: Vec<ScenarioResult> = (0..number)
                 .map(|at| {

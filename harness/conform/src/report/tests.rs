@@ -497,7 +497,7 @@ fn junit_report_parses_and_states_correct_counts() {
 #[case::whole(run())]
 #[case::torn(read(&torn()).unwrap())]
 #[case::empty(Run { results: Vec::new(), header: RunHeader { selected: 0, ..run().header }, end: None, ..run() })]
-fn tap_test_points_match_the_plan(#[case] run: Run) {
+fn tap_report_contains_the_planned_test_points(#[case] run: Run) {
     let tap = rendered(&run, Format::Tap);
     let plan = tap.lines().find_map(|line| line.strip_prefix("1..")).unwrap().parse().unwrap();
     let points = tap.lines().filter_map(|line| line.strip_prefix("not ok ").or(line.strip_prefix("ok ")));
@@ -521,7 +521,7 @@ fn explains_exit_codes_in_words(#[case] exit_code: i32, #[case] unfinished: usiz
 }
 
 #[test]
-fn only_strict_makes_should_violations_fail_the_run() {
+fn strict_run_fails_on_should_violations() {
     let mut run = run();
     run.results.retain(|r| r.verdict == Verdict::Warn);
     run.header.selected = 1;
@@ -671,7 +671,7 @@ fn flaky_finding_is_not_an_error() {
 }
 
 #[test]
-fn report_limits_blocks_per_requirement() {
+fn report_limits_detailed_findings_per_requirement() {
     let mut run = run();
     let broken = |number: usize| {
         let seen = format!("cmd=answer_{}", (b'a' + number as u8) as char);
@@ -1011,7 +1011,7 @@ fn reproducers_of_an_earlier_run_are_removed() {
 
 /// A scenario that passed when it was played again is counted as flaky, and no index lists it as a failure.
 #[test]
-fn index_separates_flaky_scenarios() {
+fn index_lists_flaky_scenarios_separately() {
     let broken = |name: &str, verdict| ScenarioResult {
         findings: vec![judged("rfc13.get.value", Severity::Fail, "1", "value=2")],
         ..result(name, verdict)

@@ -804,7 +804,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_is_stored_with_its_valid_session() {
+    fn valid_session_is_stored_instead_of_invalid_one() {
         let (found, folder) = judged_by_input(&["cmd=frob", INIT], false);
         assert_eq!(found.iter().map(|found| found.valid).collect::<Vec<_>>(), [true]);
         let (finding, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
@@ -842,7 +842,7 @@ mod tests {
     /// If the user interrupts the minimization, the original case is stored. The finding states that it was not minimized. It records no
     /// frequency, and does not claim that invalid input is necessary.
     #[test]
-    fn interrupted_finding_is_not_minimized() {
+    fn interrupted_minimization_stores_original_case() {
         let steps = ["cmd=frob", "cmd=get_maxes", "cmd=get_appnum"];
         let steps = steps.map(|line| write(0, vec![text(line)], false)).to_vec();
         let mut case = Case::new(ImplementationKind::Server, 1, steps);

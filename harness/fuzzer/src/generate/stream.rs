@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn mutation_is_deterministic_and_respects_its_limit() {
+    fn mutation_is_deterministic_and_respects_size_limit() {
         for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
             let first = draw_stream(dialect, 7);
             assert!(first.starts_with(b"cmd=init pmi_version=") && parts(&first, dialect).len() > 3);

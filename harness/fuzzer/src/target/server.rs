@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn pmi2_variations_have_no_failures() {
+    fn pmi2_variations_cause_no_failures() {
         assert_eq!(found(Behaviour::default(), 150, true), None);
         for variation in variations() {
             assert_eq!(found(variation.behaviour(), 3, true), None, "{}", variation.name);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn pmi2_faults_break_their_requirements() {
+    fn finds_requirements_broken_by_pmi2_faults() {
         for name in [
             "frame-length-too-short",
             "kvsname-per-rank",

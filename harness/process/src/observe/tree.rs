@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn process_survives_its_first_thread() {
+    fn finds_process_whose_first_thread_has_exited() {
         // The call exit() ends only the first thread. The second thread ends the process when it reaches the end of its input.
         let script = "import ctypes, os, sys, threading\n\
                       threading.Thread(target=lambda: (print(flush=True), sys.stdin.read(), os._exit(0))).start()\n\

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn places_the_tap_as_written_or_before_the_program() {
+    fn inserts_missing_tap_before_the_program() {
         for (given, expected) in [
             ("pm --x {tap} ./a -n", "pm --x {tap} ./a -n"),
             ("mpiexec -n 4 ./a -n 5", "mpiexec -n 4 {tap} ./a -n 5"),

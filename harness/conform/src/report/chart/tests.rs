@@ -60,7 +60,7 @@ fn chart_shows_rank_leaving_barrier_early() {
 }
 
 #[test]
-fn chart_shows_silence_between_the_messages() {
+fn chart_shows_silence_between_messages() {
     let mut result = result("get/value", Verdict::Fail);
     result.findings = vec![judged("rfc13.get.value", Severity::Fail, "an answer", "silence")];
     result.findings[0].finding.seq = 1;

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn pmi12_group_barriers_are_entered_by_all_members() {
+    fn all_members_enter_pmi12_group_barriers() {
         let scope = SessionFeatures { pmi12: true, mutate: false, nodes: 2, ..SessionFeatures::default() };
         let (mut texts, mut of_12) = (String::new(), 0);
         for number in 0..300 {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mutation_occurs_and_many_sessions_have_none() {
+    fn generates_every_mutation_and_unmutated_sessions() {
         let mut plain = 0;
         let changed = mutations_of(&SessionFeatures::default(), 3000, |case| {
             assert!(case.is_sound() && !case.needs_upstream(), "{}", case.text());

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_each_request_and_reads_put_values() {
+    fn repeats_each_request_and_reads_back_each_put() {
         let scope = SessionFeatures::default();
         let times = |through: ServerSession, text: &str| {
             make_case(scope, Dialect::Pmi1, &through).text().matches(text).count()

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn script_pauses_launcher_that_dies_of_sigpipe() {
+    fn script_explains_the_race_that_causes_sigpipe() {
         let died = EventKind::Crashed { name: "the launcher, mpiexec".to_owned(), signal: 13 };
         let events = events(vec![asks(0, "cmd=x\n"), died]);
         let finding = Finding::new(
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn explains_why_a_finding_is_not_reproducible() {
+    fn finding_with_proxy_messages_has_no_reproducer() {
         let text = Bytes(Vec::new());
         let passed_on = EventKind::FromProxy { group: 0, proxy: 0, id: 1, text, held: false };
         let session = vec![passed_on, responds(0, "cmd=x\n")];

@@ -1,4 +1,4 @@
-//! Tests that the suite kills every fault and has no finding for any variation.
+//! Tests that the suite kills every fault and reports no findings for any variation.
 
 use pmi_faults::{client, faults, variations};
 use pmi_runner::kill_matrix::client::run as run_clients;

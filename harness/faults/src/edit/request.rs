@@ -28,7 +28,7 @@ pub(crate) struct RequestSituation {
     pub(crate) counts: Vec<(&'static str, u64)>,
     /// The number of puts since the last barrier, including this one.
     pub(crate) puts_in_round: u64,
-    /// True if the process waits in the barrier.
+    /// True if the process is already waiting in the barrier.
     pub(crate) waits: bool,
     /// True if rank 0 has finalized or its connection is closed.
     pub(crate) first_finalized: bool,

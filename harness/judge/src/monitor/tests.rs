@@ -42,7 +42,7 @@ fn pipelined_requests_may_be_answered_in_any_order() {
     let mismatch = "rfc13.wire.response-matches-request";
     assert_eq!(after_joining(&[get, out]), [mismatch]);
     assert_eq!(after_joining(&[barrier, get, number]), Vec::<String>::new());
-    // After all requests have been answered, the monitor reports a wrong response again.
+    // Once all requests have been answered, the monitor reports wrong responses again.
     assert_eq!(after_joining(&[barrier, get, number, out, get, out]), [mismatch]);
     // Pipelined requests of one process do not allow an unrequested response to another process.
     assert_eq!(after_joining(&[barrier, barrier, "1 < cmd=barrier_out"]), ["rfc13.wire.lock-step"]);

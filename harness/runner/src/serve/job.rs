@@ -265,8 +265,8 @@ impl<H: Host> Job<H> {
         let welcome = self.host.welcome();
         let listener =
             Listener::connect(caller.port, welcome, &mut self.reactor, JobSource::PendingConnection);
-        // The connection is made before the process becomes a member of the job, because the processes of a job that does not begin are
-        // killed.
+        // Connect before adding the process to the job: the processes of a job that cannot start are killed, and a failed connection must
+        // not kill the caller.
         self.listener = Some(listener.map_err(context(format_args!("port {}", caller.port)))?);
         let (id, name) = (Proc { group, rank: 0 }, OsStr::new("the caller"));
         self.groups.push(JobGroup { first: 0, size: 1, is_aborted: false });

@@ -514,7 +514,7 @@ impl Upstream {
                     ),
                 );
             }
-            // Known proxies forward no command that only the draft contains, so this is a truncated request.
+            // No known proxy forwards commands that exist only in the draft, so this must be a truncated request.
             _ if message.is_request_part() => {
                 self.aborted(1, format!("protocol error: incomplete request: {}", text.escape_ascii()));
             }

@@ -194,8 +194,8 @@ fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u
         return None;
     }
     let request = evidence::command(finding, &result.last_events)?;
-    // If another process's partial request holds up the server, the silence has a separate cause. For any other
-    // silence, the proof does not matter.
+    // A silence while another process's partial request holds up the server has a separate cause. All other silences after the same
+    // request have the same cause, regardless of their proof.
     let is_held_up = finding.kind == Some(ObservationKind::SilenceDuringPartialRequest);
     let absence = finding.absence_text().filter(|_| !is_held_up);
     Some((absence.map_or_else(|| key(finding), str::to_owned), request))

@@ -216,7 +216,7 @@ impl Observations {
     fn answer(&mut self, link: &mut ObservedConnection, message: &Decoded<'_>, read: ParsedMessage) {
         let answers = |request: &UnansweredRequest| match (message.exchange(), message.framing) {
             (Some(exchange), _) => request.command == exchange.request,
-            // The command of the response to a request outside RFC 13 is unknown.
+            // A response with an unknown command can answer only a request outside RFC 13.
             (None, Framing::Lines) => Operation::from_request_cmd(request.command.as_bytes()).is_none(),
             (None, Framing::Frames) => read.command.strip_suffix("-response") == Some(&request.command),
         };
@@ -667,7 +667,7 @@ mod tests {
             let libpmi2 = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], Some(0))]);
             assert_eq!(row(&libpmi2, &slurm, "fullinit", Sender::Client).0, MessageSupport::Compatible);
         }
-        // If the client's environment did not contain the id, the result is unknown.
+        // If the client's environment contained no job id, the result is unknown.
         let slurm = refused("cmd=fullinit;pmirank=0;threaded=FALSE;", "");
         let without_job_id =
             seen_where(false, &[(&[("cmd=fullinit;pmirank=0;threaded=FALSE;", HYDRA_4_0), DONE], Some(0))]);
@@ -730,7 +730,7 @@ mod tests {
 
     #[test]
     fn stray_response_does_not_affect_compatibility() {
-        // The client gave up after it had received a stray response instead of a get_result, and another instead of a barrier_out.
+        // The client gives up twice: after a stray response instead of a get_result, and after one instead of a barrier_out.
         let client = seen_lines(&[
             &[
                 "0 > cmd=barrier_in",
@@ -748,7 +748,7 @@ mod tests {
             ],
             &["0 > cmd=barrier_in", "0 < cmd=appnum appnum=1", "0 exits 1"],
         ]);
-        // The server answers the barrier_in after a later request.
+        // The server answers the get, which was sent later, before the barrier_in.
         let server = seen_lines(&[&[
             "0 > cmd=barrier_in",
             "0 > cmd=get kvsname=k key=a",

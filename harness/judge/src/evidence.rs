@@ -191,7 +191,7 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
         // A single sentence of RFC 13 requires the client to close the connection and to abort, so both violations have the same cause.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
-        // After the choice of a wrong version, the server and the client use different versions. A hang is reported
+        // Once a wrong version has been chosen, the server and the client use different versions. A hang is reported
         // only for the first process, which may not be the one with the wrong version.
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
             let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;

@@ -462,8 +462,8 @@ impl Judge {
         if unjudged.as_ref().is_none_or(|why| why.verdict() == Verdict::Unjudged) {
             crashed = self.program.crashed();
         }
-        // A program that never writes to its connection may not speak PMI at all. Its failure to exit is reported with that result and not
-        // as a separate finding.
+        // A program that never writes to its connection may not speak PMI at all. If it does not exit, the reason for the unjudged verdict
+        // says so, and there is no separate finding.
         let judged = |why: &UnjudgedReason| {
             why.verdict() == Verdict::Unjudged && !matches!(why, UnjudgedReason::Silent(_))
         };
@@ -530,7 +530,7 @@ impl Judge {
                     }
                     Err(Mismatch(what)) => {
                         self.find_mismatch(p, cites, format!("{} ({what})", pattern.shown), &line);
-                        // `consume` records a refused spawn, which starts no processes. Their absence must not cause a second finding.
+                        // If the message refuses a spawn, `consume` records this, so the missing processes do not cause a second finding.
                         self.conversation.consume(&line);
                         // The following steps are judged as if the value had been correct, so that one wrong value does
                         // not hide other errors. A proxy's request is an exception: with a wrong value it is a
@@ -611,8 +611,8 @@ impl Judge {
                 };
                 self.report_broken(Some(p), cites, expected, seen);
             }
-            // Expectations about the job have no process. Expectations about a program are checked at the end, and expectations about a
-            // library in [`LibraryJudge`].
+            // Expectations about the job have no process. Expectations about a program are checked at the end, and those about a library by
+            // `LibraryJudge`.
             _ => {}
         }
     }
@@ -1584,7 +1584,7 @@ mod tests {
             cited(outcome(PartyKind::Library, events).findings)
         };
         assert_eq!(found("fail"), ["rfc13.init.highest-mutual", "pmi2.common.api.errors"]);
-        // The frame is reported even if the scenario accepts any outcome of the call.
+        // The client sends a frame although PMI-1 was negotiated. This is reported even if the scenario accepts any outcome of the call.
         assert!(found("any").contains(&"rfc13.init.highest-mutual".to_owned()), "{:?}", found("any"));
     }
 }

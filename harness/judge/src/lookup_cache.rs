@@ -68,7 +68,7 @@ mod tests {
         for (key, value) in [(3, 'a'), (1, 'b'), (1, 'c'), (3, 'd'), (2, 'e'), (3, 'f')] {
             assert_eq!(recent.get(key), plain.get(&key));
             assert_eq!(recent.get_or_insert_with(key, || value), plain.entry(key).or_insert(value));
-            // Keys that are not cached are found in the map.
+            // A key that is not cached is looked up in the map.
             assert_eq!((recent.get(1), recent.get(9)), (plain.get(&1), None));
         }
         assert_eq!(recent.iter().collect::<BTreeMap<_, _>>(), [(1, &'b'), (2, &'e'), (3, &'a')].into());

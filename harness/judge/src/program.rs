@@ -452,7 +452,7 @@ impl ProgramState {
         let is_closed = |p: Proc| conversation.find(p).is_some_and(|link| link.is_closed());
         let waits: Vec<bool> =
             procs.iter().map(|p| self.process(*p).awaits_response && !is_closed(*p)).collect();
-        // A process whose response depends on other processes is not to blame.
+        // A process that waits for a response may depend on the other processes, so it is to blame only if all running processes wait.
         let all_wait = waits.iter().all(|waits| *waits);
         for (p, waits) in procs.iter().zip(waits) {
             let process = self.process(*p);
@@ -740,7 +740,7 @@ impl ProgramState {
     fn early_get<'a>(&self, p: Proc, process: &'a ProcessState) -> Option<(&'a GetExchange, Proc)> {
         process.answered_gets.iter().rev().find_map(|get| {
             let put = self.puts.get(&(p.group, get.key.clone()))?;
-            // The process may have left a barrier over part of the group between the two events. The counts do not show this.
+            // Between the put and the get, the process may have left a barrier over part of the group. The counts do not show this.
             let synchronized = process.barrier_exits.iter().any(|seq| (put.seq..get.seq).contains(seq));
             (put.process != p && put.barriers_entered == get.barriers_left && !synchronized)
                 .then_some((get, put.process))

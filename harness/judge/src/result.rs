@@ -125,7 +125,7 @@ pub fn scenario_result(
     let replay = ReplayStatistics::of(&outcome.events);
     let first = findings.iter().find(|judged| strict.makes_red(judged));
     if let Some(finding) = replay.as_ref().and_then(|replay| replay.interference(outcome.party, first)) {
-        // The removed findings occur only while other jobs are running.
+        // The red findings occur only while other jobs are running, so the finding about the interference replaces them.
         findings.retain(|judged| !strict.makes_red(judged));
         findings.insert(0, judged(catalogue, finding));
         deviations.mark(&result.scenario, &mut findings);
@@ -146,7 +146,7 @@ pub fn scenario_result(
     result.verdict = match &outcome.unjudged {
         _ if outcome.scenario_error.is_some() => Verdict::Unjudged,
         Some(UnjudgedReason::Interrupted) => Verdict::Unjudged,
-        // A launcher that crashes before it starts anything explains why the scenario was not judged.
+        // If the launcher crashed before it started anything, the crash explains why the scenario was not judged.
         _ if is_crash => Verdict::Crashed,
         // Findings made before the scenario called the missing function, or detected the wrong placement, still count.
         Some(UnjudgedReason::NoSuchFunction(_) | UnjudgedReason::Misplaced(_)) if worst.is_some() => found,

@@ -281,7 +281,7 @@ impl SessionJudge {
         };
         let of_server = |other: &&Finding| other.party == PartyKind::Server && other.proc == f.proc;
         let of_answer = |other: &&Finding| {
-            // If only a draft or a de facto rule forbids the response, a program that exits with status 0 has accepted it.
+            // If only a draft or a de facto standard forbids the response, a program that exits with status 0 has accepted it.
             let counts = fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement);
             of_server(other) && other.seq == process.last_response_at && counts
         };
@@ -357,7 +357,7 @@ impl SessionJudge {
         let verdict = match findings.iter().map(|f| f.severity).max() {
             _ if self.crash.is_some() => Verdict::Crashed,
             _ if self.hung => Verdict::Hung,
-            // A program that sends nothing breaks no rule.
+            // A program that sends nothing breaks no requirement.
             _ if self.messages() == 0 => Verdict::Unjudged,
             // Findings count even in a session that is too small to be judged.
             Some(Severity::Fail) => Verdict::Fail,

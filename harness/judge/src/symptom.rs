@@ -96,7 +96,7 @@ impl<'a> Crash<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let (before, after) = text.split_once("signal ")?;
         let signal = &after[..after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len())];
-        // The function may follow output of the program.
+        // Output of the program may come before the function and contain the same text, so the last occurrence is used.
         let place = after.rsplit_once(" (in ").map(|(_, place)| place.trim_end_matches(')'));
         let place = place.map(|place| place.rsplit_once(" at ").map_or(place, |(function, _)| function));
         let function = place.filter(|place| !place.contains("+0x"));

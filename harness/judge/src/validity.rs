@@ -85,8 +85,8 @@ impl LibraryCalls {
     }
 
     fn is_invalid(&self, function: &str, arguments: &[CallArgument]) -> bool {
-        // In RFC 13, NULL is valid only for the omitted arguments of a spawn, and as the argument of PMI_Free_keyvals. In PMI-2, NULL
-        // always counts as valid.
+        // In RFC 13, NULL is valid only in place of an omitted argument of a spawn, and as the argument of PMI_Free_keyvals. In PMI-2,
+        // NULL always counts as valid.
         let takes_null = !function.starts_with("PMI_")
             || function.starts_with("PMI_Spawn")
             || function == "PMI_Free_keyvals";

@@ -83,7 +83,7 @@ unsafe fn pairs(vector: *const Keyval, size: c_int) -> Result<KeyvalPairs, Code>
     }
     (0..size)
         .map(|i| {
-            // SAFETY: the index is below `size`.
+            // SAFETY: `i` is below `size`, the length of the vector.
             let (key, value) = unsafe {
                 let pair = *vector.add(i);
                 (text(pair.key), text(pair.val))

@@ -46,7 +46,7 @@ fn other_end(client: impl AsFd, port: &str) -> PeerIdentity {
         let has_port = tree::variable_of(owner, PORT).is_some_and(|value| value == port);
         return if has_port { PeerIdentity::OwnProgram } else { PeerIdentity::Stranger };
     }
-    // A process whose descriptors cannot be read belongs to a different user, unless it is a descendant.
+    // The owner's descriptors cannot be read. If those of all descendants can be read, the owner is not a descendant.
     let all_are_seen = family.iter().all(|pid| fs::read_dir(format!("/proc/{pid}/fd")).is_ok());
     if all_are_seen { PeerIdentity::Stranger } else { PeerIdentity::Unknown }
 }

@@ -251,7 +251,7 @@ impl RunningSession {
             if self.exit.is_some() {
                 let since = *ended.get_or_insert_with(Instant::now);
                 if self.carrier.running_processes().is_empty() || since.elapsed() > EXIT_GRACE {
-                    // Messages may have arrived after the last call of `carry`, so they are forwarded before the session ends.
+                    // Messages may have arrived after the last call to `carry`, so they are forwarded before the session ends.
                     self.carrier.carry(Duration::ZERO);
                     return interrupts > 0;
                 }

@@ -355,7 +355,7 @@ impl LibraryJudge {
         let entered = |p: Proc| self.processes.get(&p).map_or(0, |process| process.barriers);
         let missing = (0..self.ranks).find(|rank| entered(Proc { rank: *rank, ..p }) < entered(p));
         let Some(missing) = missing else { return };
-        // The API and the protocol state the same requirement. The finding cites the requirement that the scenario tests.
+        // The API and the protocol have the same requirement, under two ids. The finding cites the one that the scenario tests.
         let all_in = ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT;
         let id = if self.requires.iter().any(|id| id == all_in) { all_in } else { ids::RFC13_API_BARRIER };
         let expected = "PMI_Barrier blocks until all processes have entered it";

@@ -257,8 +257,8 @@ impl Monitor {
             }
         };
         if matches!(error, DecodeError::Line(_)) {
-            // If the state is unknown, the response may repeat invalid bytes from the client, as a value or in an error message. It is
-            // therefore not reported.
+            // If the state is unknown, the response may repeat invalid bytes from the client, as a value or in an error message. Such a
+            // response is not reported.
             if self.state_unknown(p) {
                 self.rank(p).pending.pop_front();
                 return;
@@ -267,7 +267,7 @@ impl Monitor {
             return self.report_unreadable(p, id, &expected, ObservationText::message(line));
         }
         let rank = self.rank(p);
-        // An error in a response to init is reported once, and not again for each later request.
+        // A malformed response to init counts as a success. Otherwise, every later request would be reported as well.
         rank.joined |= rank.pending.pop_front().is_some_and(|pending| pending.op == Some(Operation::Init));
         self.server_error(p, id, expected, ObservationText::message(line));
     }

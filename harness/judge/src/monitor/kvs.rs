@@ -239,7 +239,7 @@ impl Monitor {
                 group.max_length_keys.insert(key.to_vec());
             }
             // The server may have interpreted an irregular put differently, so the pair may not exist. A pair with a reserved key is still
-            // recorded, because the loss of such a pair is only a note.
+            // recorded, because its loss is reported only as a note.
             if !is_irregular || key.starts_with(RESERVED_PREFIX) {
                 group.kvs.acknowledged(key, value, p.rank);
             }

@@ -64,7 +64,7 @@ impl Monitor {
         let sent = rank.init_sent;
         let (first, joined, again, finalized, waits, reports) = match message.framing {
             Framing::Lines => {
-                // An unreadable response to init is reported once, and not again for each later request.
+                // An unreadable response to init counts as a success. Otherwise, every later request would be reported as well.
                 let joined = rank.joined || (sent && rank.unreadable && !is_init);
                 // A client that cannot finalize may abort.
                 let may_abort = is_abort && (rank.finalize_refused || rank.unreadable);

@@ -21,7 +21,8 @@ pub(super) struct Placement {
 impl Placement {
     /// Records the placement that the environment of a process describes.
     pub(super) fn record<'a>(&mut self, rank: u32, get: impl Fn(&str) -> Option<&'a str>) {
-        // Within an allocation, a launcher may pass the variables of its own environment to all processes, so equal values prove nothing.
+        // Processes with equal names may run on different nodes: within an allocation, a launcher may pass the variables of its own
+        // environment to all processes.
         let name = Vec::from_iter(NODE_VARIABLES.iter().filter_map(|name| get(name))).join(" ");
         if !name.is_empty() {
             let node = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {

@@ -125,7 +125,8 @@ impl Monitor {
             self.irregular_sent(p);
         }
         self.irregular |= !has_known_keys(row, message);
-        // Only the draft defines these requests, and only Slurm supports the ring. A server that does not support them may abort the job.
+        // Some requests are defined only by the draft, and the ring is supported only by Slurm. A server that does not support a request
+        // may abort the job.
         let is_draft_only = row.is_draft_only() || message.is_request_part();
         if is_draft_only || row.operation == "ring" {
             self.irregular_sent(p);

@@ -433,7 +433,8 @@ impl Monitor {
     fn all_entered_barrier(&mut self, p: Proc) -> bool {
         let round = self.rank(p).barriers_left + 1;
         let written = self.rank(p).world_spelling.clone();
-        // No document specifies whether `group=WORLD` and a missing `group` denote the same barrier, so the notations must be equal.
+        // No document specifies whether `group=WORLD` and a missing `group` denote the same barrier, so all processes must use the
+        // same notation.
         self.group(p.group).all(|rank| rank.barriers_entered >= round && rank.world_spelling == written)
     }
 

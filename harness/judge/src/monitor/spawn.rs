@@ -86,7 +86,8 @@ impl Monitor {
                 self.record_unknown(p);
                 self.spawns_unknown = true;
                 self.server_may_abort(p);
-                // RFC 13's grammar does not restrict the values of `totspawns` and `spawnssofar`, so a wrong value is only a note.
+                // RFC 13's grammar does not restrict the values of `totspawns` and `spawnssofar`, so a wrong value is reported as a
+                // note.
                 let at_most =
                     matches!(error.kind, SpawnErrorKind::Numbering { .. }).then_some(Severity::Note);
                 let expected = format!(

@@ -512,7 +512,7 @@ fn fence_makes_earlier_puts_visible() {
     assert_eq!(found(2, &[&PUT[..], &both, &[get, MISS]].concat()), ["pmi2.common.fence.visible"]);
     // Without a fence after the put, the value need not be visible.
     assert!(found(2, &[&PUT[..], &[get, MISS]].concat()).is_empty());
-    // Hydra releases rank 1 immediately, and delays the response to its get.
+    // Like Hydra, the server releases rank 1 before rank 0 enters the fence, and delays the response to rank 1's get.
     let early = [&fence[1][..], &[get], &PUT, &fence[0]].concat();
     let value = "1 << cmd=kvs-get-response;rc=0;found=TRUE;value=v;";
     assert_eq!(found(2, &[&early[..], &[value]].concat()), ["pmi2.draft.fence.blocks"]);
@@ -589,7 +589,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
     // One of the two pending requests has no thrid, so the server may abort the job.
     let both = ["0 >> cmd=kvs-fence;", "0 >> cmd=job-getid;thrid=1;", "0 closed"];
     assert!(found(2, &both).is_empty());
-    // Without a thrid, it is unknown which of two requests is answered.
+    // Without a thrid in the response, it is unknown which of the two requests is answered.
     let two = [
         "0 >> cmd=info-getnodeattr;thrid=1;key=w;wait=TRUE;",
         "0 >> cmd=info-getnodeattr;thrid=2;key=k;",

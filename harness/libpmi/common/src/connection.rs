@@ -21,7 +21,7 @@ impl PmiFd {
             unsafe_code,
             reason = "the descriptor is inherited, and its number comes from the environment"
         )]
-        // SAFETY: the descriptor is only borrowed, to test whether it is open.
+        // SAFETY: the borrow ends with this call, which only tests whether the descriptor is open.
         let open = rustix::io::fcntl_getfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) });
         open.ok()?;
         #[expect(unsafe_code, reason = "see above")]

@@ -38,7 +38,7 @@ pub unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
 ///
 /// `pointer` must be writable or NULL.
 pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
-    // SAFETY: the pointer is not NULL, and therefore writable.
+    // SAFETY: the pointer is not NULL here, so the caller guarantees that it is writable.
     (!pointer.is_null()).then(|| unsafe { pointer.write(value) }).ok_or(Code::InvalidArg)
 }
 
@@ -56,7 +56,7 @@ pub unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Resul
         return Err(Code::InvalidArg);
     }
     let fits = usize::try_from(length).is_ok_and(|length| text.len() < length);
-    // SAFETY: the text and its NUL fit.
+    // SAFETY: the text and its NUL fit into the buffer.
     fits.then(|| unsafe {
         buffer.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         buffer.add(text.len()).write(0);

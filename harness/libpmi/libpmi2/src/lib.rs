@@ -275,7 +275,7 @@ api! {
         found: *mut c_int,
         waitfor: c_int,
     ) {
-        // SAFETY: guaranteed by the caller, for all of this block.
+        // SAFETY: the caller guarantees the preconditions of all calls in this block.
         unsafe {
             attribute(name, found, |client, key| client.get_node_attribute(key, waitfor != 0), |received| copy_out(received, value, valuelen))
         }
@@ -289,7 +289,7 @@ api! {
         outlen: *mut c_int,
         found: *mut c_int,
     ) {
-        // SAFETY: guaranteed by the caller, for all of this block.
+        // SAFETY: the caller guarantees the preconditions of all calls in this block.
         unsafe {
             attribute(name, found, |client, key| client.get_node_attribute(key, false), |received| integers(received, array, arraylen, outlen))
         }
@@ -307,7 +307,7 @@ api! {
 
     /// Gets an attribute of the job.
     fn PMI2_Info_GetJobAttr(name: *const c_char, value: *mut c_char, valuelen: c_int, found: *mut c_int) {
-        // SAFETY: guaranteed by the caller, for all of this block.
+        // SAFETY: the caller guarantees the preconditions of all calls in this block.
         unsafe {
             attribute(name, found, Client::get_job_attribute, |received| copy_out(received, value, valuelen))
         }
@@ -321,7 +321,7 @@ api! {
         outlen: *mut c_int,
         found: *mut c_int,
     ) {
-        // SAFETY: guaranteed by the caller, for all of this block.
+        // SAFETY: the caller guarantees the preconditions of all calls in this block.
         unsafe {
             attribute(name, found, Client::get_job_attribute, |received| integers(received, array, arraylen, outlen))
         }

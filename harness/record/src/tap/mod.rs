@@ -58,7 +58,7 @@ static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 #[used]
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "only a function in .init_array runs before main")]
-// SAFETY: the loader calls the functions in this section. They do not use their arguments.
+// SAFETY: the loader calls every function in this section. `note_sigpipe` does not use the arguments of the call.
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
 

@@ -343,7 +343,7 @@ impl LibraryJudge {
         expected: impl Into<String>,
         seen: impl Into<String>,
     ) -> ExpectationState {
-        // The consequences of a crash are part of the crash's finding.
+        // The consequences of a crash are not reported as separate findings.
         let crashes = matches!(self.process(p).exit, Some(Exit::Signal(_))) && self.crashed.is_some();
         if !crashes {
             self.find(Some(p), cites, None, expected, seen);

@@ -130,7 +130,7 @@ fn wrong_size_of_one_process_does_not_affect_others() {
     assert_eq!(group(&[2, 3, 3]), [2, 3, 3]);
     assert_eq!(group(&[3, 2, 3]), [3, 3, 3]);
     assert_eq!(group(&[9, 3]), [3, 3]);
-    // More processes start than the size permits.
+    // The first process received size 1, but a second process starts.
     assert_eq!(group(&[1, 1]), [1, 3]);
 }
 
@@ -203,7 +203,7 @@ fn client_may_accept_an_unexpected_response() {
 #[case("1", "silence", &["rfc13.abnf.c-init"])]
 #[case("3", "closed", &["rfc13.init.highest-mutual"])]
 #[case("3", "silence", &["rfc13.init.highest-mutual"])]
-// The version does not fit into the `int` of the API.
+// A version that does not fit into the API's `int` is not judged. A server may reject version 1.0.
 #[case("2147483648", "closed", &[])]
 #[case("2147483648", "silence", &[])]
 #[case("0", "closed", &[])]

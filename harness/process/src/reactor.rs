@@ -154,7 +154,8 @@ impl<S: Copy> Reactor<S> {
     /// Waits for at most `limit`, or without a limit if it is `None`. A signal ends the wait.
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<Vec<Ready<S>>> {
         let mut limit = if self.mark_ready.is_empty() { limit } else { Some(Duration::ZERO) };
-        // mio rounds to milliseconds, but most servers send several responses within a millisecond.
+        // mio rounds timeouts to milliseconds, but most servers send several responses within a millisecond. A timeout that mio
+        // would round is therefore passed to poll() first.
         if let Some(time) = limit.filter(|time| time.subsec_nanos() % 1_000_000 != 0) {
             let mut fds = [PollFd::new(self.poll.registry(), PollFlags::IN)];
             let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };

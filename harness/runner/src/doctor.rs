@@ -365,7 +365,7 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
-            // The first responses answer init, get_maxes and get_my_kvsname in PMI-1, or init and fullinit in PMI-2.
+            // The response with the mapping follows those to init, get_maxes and get_my_kvsname in PMI-1, or to init and fullinit in PMI-2.
             let before = all.dialect.pick([3, 2]);
             let answer = reply(&outcome.events, FIRST_RANK, before);
             match answer.message().and_then(|message| message.value("value")) {

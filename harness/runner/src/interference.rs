@@ -202,7 +202,7 @@ mod tests {
     ) {
         let (beside, plays) = (AtomicU8::new(0), AtomicU8::new(0));
         let fails = || {
-            // The scenario is first played alone, and succeeds.
+            // The first time, the scenario is played alone and succeeds.
             if plays.fetch_add(1, Ordering::SeqCst) == 0 {
                 return false;
             }

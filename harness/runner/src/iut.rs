@@ -141,7 +141,7 @@ impl Iut {
                 let Some(launched) = launched else {
                     return Err((Verdict::NotApplicable, "this scenario changes the launch command, but pmi-conform starts a bare proxy without one".to_owned()));
                 };
-                // Unless the process inherits its connection, the agent waits for the connection before it reports to the runner.
+                // If the process does not inherit its connection, allow more time: the agent must connect before it reports to the runner.
                 let report_wait = if implementation.connection_method == ConnectionMethod::Fd {
                     Duration::ZERO
                 } else {

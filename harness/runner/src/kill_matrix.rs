@@ -493,7 +493,7 @@ fn try_variations(
                 (None, [_]) => {}
                 (None, _) if hidden.len() < members.len() => servers.push(hidden),
                 (..) => {
-                    // Neighbouring variations in the table often concern the same part of the server, so they are separated.
+                    // Neighbouring variations in the table often concern the same part of the server, so they go into different halves.
                     let half = |first| members.iter().copied().skip(first).step_by(2).collect();
                     servers.extend([half(0), half(1)]);
                 }

@@ -254,7 +254,7 @@ pub(crate) fn probe_operation(
     dialect: Dialect,
     need: Capability,
 ) -> Option<(ScenarioOutcome, ProbeResult)> {
-    // For each operation, the probes in PMI-1 and in PMI-2.
+    // The PMI-1 and PMI-2 versions of the probe, and the operation that the probe requests.
     let (texts, operation) = match (prober.iut, need) {
         // These capabilities are known without a probe.
         (_, Capability::Upstream | Capability::Fd | Capability::Port | Capability::Singleton) => return None,
@@ -358,8 +358,8 @@ fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> Probe
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
                 if requester == Some(*proc) =>
             {
-                // A server that lacks the operation may refuse these requests as invalid or as too new. `init/first-offer` reports the
-                // refusal and a crash after it. The scenarios that need the operation would only repeat that report.
+                // A server that lacks the operation may refuse these requests as invalid or as too new. The scenario `init/first-offer`
+                // reports the refusal and any crash after it. The scenarios that need the operation would only repeat that report.
                 let may_be_refused = need.is_extension() || request == b"cmd=init";
                 return match &outcome.crashed {
                     None => ProbeResult::Lacking("closed the connection".to_owned()),

@@ -135,7 +135,7 @@ impl EventBatcher<'_> {
         self.bytes = 0;
         let events = std::mem::take(&mut self.events);
         if !events.is_empty() {
-            // The receiver is dropped only after the run has ended.
+            // This cannot fail, because the receiver is dropped only after all workers have ended.
             let _ = self.sender.send(WorkerReport::Events(self.index, events));
         }
     }
@@ -191,7 +191,7 @@ pub fn run(
     let kind = |index: usize| usize::from(selected[index].nodes > 1);
     let dead = [AtomicBool::new(false), AtomicBool::new(false)];
     let next = AtomicUsize::new(0);
-    // With retries, each failure is examined, because a retry would hide a failure that never occurs alone.
+    // With retries, examine each failure: a retry would hide a failure that occurs only while other scenarios are running.
     let neighbours = ConcurrentScenarios::new(!matches!(options.attempts, AttemptPolicy::Retry(_)));
     let unrelated = OnceLock::new();
     // The workers use a copy, because the results are recorded in `deviations` while the workers play.
@@ -463,7 +463,7 @@ fn play_attempts(
     for _ in 0..options.attempts.max_attempts() {
         let (outcome, time) = match play() {
             Ok(played) => played,
-            // The scenario could be played in an earlier attempt, so the results of the earlier attempts count.
+            // The scenario was played in an earlier attempt, so the results of the earlier attempts count.
             Err(_) if attempts.played() > 0 => break,
             Err(skipped) => return Err(skipped),
         };

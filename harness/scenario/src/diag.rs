@@ -106,7 +106,7 @@ impl DiagnosticSink {
 
     fn push(&mut self, kind: DiagnosticKind, span: Span, message: String) -> &mut Diagnostic {
         let source = Arc::clone(&self.source);
-        // A span that cuts a character is extended to the whole character.
+        // A span that splits a character is extended to include the whole character.
         let start = source.text.floor_char_boundary(span.start);
         let span = Span { start, end: source.text.ceil_char_boundary(span.end).max(start) };
         self.list.push(Diagnostic { kind, message, span, label: String::new(), help: None, source });

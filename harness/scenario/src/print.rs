@@ -161,7 +161,7 @@ impl Printer<'_> {
         }
         self.rows("in", scenario.dialect_words.iter().map(|(_, words)| words));
         self.rows("row", scenario.rows.iter());
-        // Without a blank line, the comment of a head line that is not printed would become part of the heading.
+        // Without a blank line here, the comment of an omitted head line would become part of the heading.
         let has_comment = self.comments.front().is_some_and(|comment| comment.kind != CommentKind::Blank);
         self.blank |= self.out.len() > start || has_comment;
     }

@@ -115,7 +115,7 @@ fn execute_orders(mut runner: Channel, library: &Path) -> io::Result<u8> {
 /// library under test has to handle it.
 fn default_sigpipe() {
     #[expect(unsafe_code, reason = "no crate has a safe wrapper for this call")]
-    // SAFETY: this only restores a default, in a process with a single thread.
+    // SAFETY: the call restores the signal's default action, and the process has a single thread.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
@@ -152,7 +152,7 @@ fn call(library: &Shared, name: &str, arguments: Vec<CallArgument>) -> LibraryRe
         return refuse(false, format!("unknown PMI function {name}"));
     };
     #[expect(unsafe_code, reason = "looks up a function of the library under test")]
-    // SAFETY: the address is called only with the parameters that the function of this name has.
+    // SAFETY: the function at this address is called only with the parameters that a function of this name has.
     let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) };
     let Ok(address) = symbol.map(|s| s.as_raw_ptr().cast_const()) else {
         return refuse(true, format!("the library has no function {name}"));
@@ -397,8 +397,8 @@ fn call_function(address: *const c_void, slots: &[ParameterValue]) -> Option<c_i
     macro_rules! call_function {
         ($($value:ident: $type:ty),*) => {{
             #[expect(unsafe_code, reason = "calls the library under test")]
-            // SAFETY: the address is a function of one of the APIs, with these parameters, and C's calling convention treats all pointers
-            // alike. The function itself may do anything: this process exists only to call it.
+            // SAFETY: the address is that of an API function with these parameters, and C's calling convention treats all pointers alike.
+            // The function itself may do anything: this process exists only to call it.
             unsafe {
                 let function: extern "C" fn($($type),*) -> c_int = std::mem::transmute(address);
                 function($($value),*)

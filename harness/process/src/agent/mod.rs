@@ -115,7 +115,7 @@ pub fn pmi_fd() -> Result<OwnedFd, PmiFdError> {
     let number: i32 =
         value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| PmiFdError::NoNumber(value.clone()))?;
     #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
-    // SAFETY: the descriptor is only examined, in a process with a single thread.
+    // SAFETY: the descriptor is only examined, and the process has no other thread that could close it.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_getfd(borrowed).map_err(|_| PmiFdError::NotOpen(value.clone()))?;
     if rustix::net::getpeername(borrowed).is_err() && !is_pipe_like(borrowed) {

@@ -338,7 +338,7 @@ mod tests {
             for group in [0, 1, 12] {
                 let path = path_of_group(Path::new(agent), group);
                 assert_eq!(group_of_path(&path), group, "{}", path.display());
-                // Both paths name the same file.
+                // Both paths name the same file: the comparison ignores `./`.
                 assert_eq!(path, Path::new(agent));
             }
         }

@@ -220,7 +220,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
         let is_starting = stat.field(26) == Some("0");
         let (start, end): (usize, usize) = (stat.number(50)?, stat.number(51)?);
         let now = (env.len(), start, end);
-        // A process may have unmapped part of its environment. A second read then returns the same bytes.
+        // If the process has unmapped part of its environment, two successive reads return the same number of bytes.
         let is_complete = env.len() == end.saturating_sub(start) || before == Some(now);
         if !is_starting && is_complete || Instant::now() >= deadline {
             return Some(env).filter(|env| !env.is_empty());

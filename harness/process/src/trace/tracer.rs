@@ -235,7 +235,7 @@ fn signal_info(thread: i32) -> Option<SignalInfo> {
 #[expect(unsafe_code, reason = "ptrace")]
 fn registers(thread: i32) -> Option<[u64; 4]> {
     const NT_PRSTATUS: usize = 1;
-    // SAFETY: the kernel writes at most the given length, and the registers are plain numbers.
+    // SAFETY: the kernel writes at most the given number of bytes, and the registers are plain numbers.
     let registers = unsafe {
         let mut registers: libc::user_regs_struct = std::mem::zeroed();
         let mut place = libc::iovec {
@@ -314,7 +314,7 @@ type PtraceRequest = libc::c_uint;
 #[expect(unsafe_code, reason = "the safe wrappers reject signals without a name")]
 fn wait() -> io::Result<Option<(i32, i32)>> {
     let mut status = 0;
-    // SAFETY: the kernel writes a single number.
+    // SAFETY: the kernel writes only to `status`, which outlives the call.
     let thread = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
     match thread {
         0 => Ok(None),

@@ -153,8 +153,8 @@ impl Image {
     fn read(file: File, mapping: &Mapping) -> Option<Self> {
         let file = &ReadCache::new(file);
         let object = object::File::parse(file).ok()?;
-        // Mappings begin at page boundaries, but segments may begin anywhere. A page may contain the end of a segment and the beginning of
-        // another.
+        // Mappings begin at page boundaries, but segments may begin anywhere, so the start of a segment is rounded down to a page boundary.
+        // Only code segments are considered, because a page may contain the end of one segment and the beginning of another.
         let page = rustix::param::page_size() as u64;
         let address = object.segments().find_map(|segment| {
             let (at, size) = segment.file_range();

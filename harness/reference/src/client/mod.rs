@@ -294,7 +294,7 @@ impl Client {
             (self.offered_version.version.to_string(), self.offered_version.subversion.to_string());
         let fields = [("pmi_version", version.as_bytes()), ("pmi_subversion", subversion.as_bytes())];
         let bytes = self.write("init", &fields)?;
-        // The connection must read the offer, which determines whether frames may follow.
+        // The connection must see the offer, because the offer determines whether frames may follow.
         self.connection.push(Direction::ToServer, &bytes);
         let _ = self.connection.next(Direction::ToServer);
         Ok(bytes)

@@ -297,7 +297,7 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         "kvs-index" => ServerRequest::PairByIndex { space: named("kvsname"), index: message.number("idx")? },
         "abort" => ServerRequest::Abort { exitcode: number("exitcode") },
         "finalize" => ServerRequest::Finalize,
-        // This command is Slurm's extension of the draft. This server does not support it.
+        // This command is a Slurm extension of the draft, and this server does not support it.
         "ring" => ServerRequest::Unknown,
         _ if exchange.is_draft_only() => ServerRequest::Unsupported,
         _ => ServerRequest::Plain,

@@ -33,7 +33,8 @@ impl Interpreter<'_> {
             }
             (_, role) => matches!(role, Role::Client | Role::Server),
         };
-        // A spawned group exists only after the response to the spawn request, and the step that expects this response is deferred as well.
+        // The steps of a spawned group are not deferred until the group exists. The deferred steps, including the one that expects the
+        // response to the spawn request, must be played first.
         let exists = self.recorder.judge.size(*group) > 0 && *group < Proc::STRAY_GROUP;
         if !self.scenario.is_free || place.is_in_fragment || !is_message || !exists {
             return false;

@@ -164,7 +164,7 @@ impl<'a> Interpreter<'a> {
             };
             return Some(proof);
         }
-        // After the launcher has ended, one more event may report that it was killed by a signal.
+        // After the launcher has ended, a final event may report that a signal killed it.
         while let Incoming::Event(kind) = self.party.next(Instant::now(), SilenceMeaning::Expected) {
             self.recorder.record(kind);
         }

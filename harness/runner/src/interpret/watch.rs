@@ -53,7 +53,7 @@ pub fn watch(
     let recorder = Recorder::new(sink, Judge::without_scenario(PartyKind::Server));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     if interpreter.watch_start().is_ok() {
-        // An error is ignored: a value that a step needs may be missing because of the implementation's behaviour.
+        // Errors are ignored: if a step lacks a value, the implementation's behaviour may be the cause.
         let _ = walk(&mut interpreter, scenario, fragments).and_then(|()| interpreter.play_deferred());
         interpreter.measure_memory();
     }

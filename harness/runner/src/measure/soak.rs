@@ -134,7 +134,7 @@ fn request(
             let key = key(rank, round);
             MeasuredRequest::Put { value: format!("{key}.{}", "v".repeat(VALUE_PADDING)), key }
         }
-        // The next rank may be putting this key at the same time.
+        // This get may fail, because the next rank may be putting the key at the same time.
         1 => get(key(next, round)),
         2 if has_names => MeasuredRequest::Unpublish(name(rank)),
         3 if has_names => MeasuredRequest::Publish(name(rank)),

@@ -342,7 +342,7 @@ impl<H: Host> Job<H> {
         if let Some(remote) = self.remote.clone() {
             return self.launch_each(&remote, group, &programs);
         }
-        // All programs are found before any process is started, so that a missing program leaves no process behind.
+        // Find all programs before starting any process, so that a missing program leaves no process behind.
         let commands = programs.iter().map(|(program, n)| {
             let file = program.resolve()?;
             Ok((program, self.launcher.command(program, &file)?, file, *n))

@@ -398,7 +398,7 @@ impl Party for LibraryParty<'_> {
             if left.is_zero() {
                 return Incoming::Nothing(SilenceProof::Timeout);
             }
-            // The state of a foreign process manager is unknown, so only the deadline counts.
+            // The state of a foreign process manager is unknown, so only the deadline ends such a wait.
             let ranks: Vec<u32> = self.processes.keys().copied().collect();
             if self.job.is_none() && ranks.into_iter().all(|rank| self.is_idle(rank)) {
                 return Incoming::Nothing(SilenceProof::Idle);
@@ -421,7 +421,8 @@ impl LaunchedProcess {
             reactor.watch_writes(*key, pmi.is_blocked());
         }
         let exit = self.ended();
-        // Reports are read first but forwarded last, because the library cannot write anything after its call has returned.
+        // Read the reports first but forward them last: if a report says that a call has returned, all messages that the library sent in
+        // the call can be read now, and must be forwarded before the report.
         let reports = self.read_reports(proc, reactor);
         let exit = exit.or_else(|| self.ended());
         self.read_pmi(proc, exit.is_some(), reactor, report);

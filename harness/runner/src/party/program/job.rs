@@ -189,7 +189,7 @@ impl<'a> ProgramJob<'a> {
         if process.spawn.is_none() && !SpawnAssembler::is_spawn_start(line) {
             return self.request(p, line, Framing::Lines, &raw);
         }
-        // The lines of a spawn request are collected, because they have only one response.
+        // The lines of a spawn request are collected, because the server answers them with a single response.
         let (collector, all) = process
             .spawn
             .get_or_insert_with(|| Box::new((SpawnCollector::new(SpawnLimits::default()), Vec::new())))
@@ -543,8 +543,7 @@ impl Host for ProgramJob<'_> {
             ProcessScript::default()
         });
         let fd = part.env.iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd.clone());
-        // Without a scripted number, this is the first descriptor that is free in most programs, so that the number is the same in every
-        // run.
+        // By default, use the first descriptor that is free in most programs, so that the number is the same in every run.
         let descriptor = fd.and_then(|fd| fd.parse::<i32>().ok()).filter(|n| *n > 2).unwrap_or(3);
         self.processes.insert(p, ProgramProcess::new(part, descriptor, self.script.config().line_max));
         Some(descriptor)

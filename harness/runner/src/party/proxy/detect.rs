@@ -72,7 +72,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
     let file =
         std::fs::read(proxy).map_err(|error| UndetectedFamily::File { proxy: proxy.to_owned(), error })?;
     match guess_family(&file) {
-        // A known but unsupported version is not replaced by a guess.
+        // If the launcher's version is known to be unsupported, do not use the guess.
         Some(family) if !matches!(launcher, Some(LauncherVersion::Unsupported(_))) => return Ok(family),
         Some(family) => seen += &format!(", and the proxy's file looks like that of {}", family.versions()),
         None => seen += ", and the proxy's file contains no option names of a known version",

@@ -108,7 +108,7 @@ enum DriverSource {
 impl ProxyDriver {
     fn new(options: UpstreamOptions) -> io::Result<Self> {
         tree::become_subreaper();
-        // A crash is reported by its signal, so no core file is needed.
+        // Crashes are detected by their signal, so core files are not needed.
         _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
         let mut reactor = Reactor::new()?;
         let signals = StopSignals::catch()?;
@@ -265,7 +265,7 @@ impl ProxyDriver {
     }
 
     fn wait(&mut self) -> io::Result<Vec<DriverSource>> {
-        // The wait is unlimited if no deadline is pending, which shows the judge that this process is idle.
+        // If no deadline is pending, wait without a limit, which shows the judge that this process is idle.
         let due = self.proxies.iter().filter_map(|p| p.deadline).min();
         let limit = due.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let ready = self.reactor.wait(limit)?;

@@ -473,7 +473,7 @@ impl Upstream {
                 let words: Vec<&[u8]> = words.collect();
                 self.enter(proxy_group, &words);
             }
-            // A proxy must answer these requests itself, so this is a protocol error. [`Store::join`] has already initialized the group.
+            // A proxy must answer these requests itself, so forwarding one is a protocol error.
             b"cmd=init" | b"cmd=finalize" => {
                 self.end(
                     PROTOCOL_ERROR_STATUS,
@@ -504,7 +504,7 @@ impl Upstream {
         let group = self.proxy_groups[proxy_group].group;
         let message = Decoded::new(Direction::ToServer, Framing::Frames, text);
         match request.command() {
-            // A proxy must answer these requests itself, so this is a protocol error. [`Store::join`] has already initialized the group.
+            // A proxy must answer these requests itself, so forwarding one is a protocol error.
             b"fullinit" | b"finalize" => {
                 self.end(
                     PROTOCOL_ERROR_STATUS,
@@ -628,7 +628,7 @@ impl Upstream {
         for (key, value) in pairs {
             match self.store.put(group, &key, &value) {
                 Ok(true) => self.groups[group as usize].unsent_pairs.push((key, value)),
-                // The put was refused. The proxy has already answered its client.
+                // The put was refused, but the proxy has already answered its client, so nothing is sent.
                 Ok(false) => {}
                 Err(StoreResult::Abort { status, reason }) => return self.aborted(status, reason),
                 Err(_) => {}

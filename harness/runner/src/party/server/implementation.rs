@@ -400,7 +400,7 @@ impl Implementation {
         let command = self.command(1, 1, &["true".to_owned()], "pmi-conform");
         let run =
             duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
-        // The runner does not exist yet, and the proxy must not find the runner of an outer run.
+        // The runner of this run does not exist yet, and the proxy must not find the runner of an outer run.
         let run = run.env_remove(pmi_process::agent::PATH_VARIABLE);
         let handle = run.start().map_err(|e| unknown(e.to_string()))?;
         let output = loop {

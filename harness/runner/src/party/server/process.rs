@@ -326,7 +326,7 @@ impl ServerParty {
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, &agent).envs(&implementation.env);
         if let Some(way) = listener.route() {
-            // Spawned processes find the address in a variable, because the runner does not control their arguments.
+            // Spawned processes get the runner's address from a variable, because the runner does not control their arguments.
             command.env(relay::VARIABLE, way.to_string());
         }
         let launcher = Launch::start(command, listener.mark())
@@ -544,7 +544,7 @@ impl ServerParty {
             let why = "the processes have no PMI_PORT, which --connection port requires".to_owned();
             self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }
-        // The handshake is recorded before the start, because the process reports only after it has connected.
+        // Record the handshake before the start of the process: the process connects first, and reports its start afterwards.
         if let Some((initack, response)) = hello.initack_exchange {
             self.queue.push_back(EventKind::Greeted { proc, initack, response });
         }
@@ -988,7 +988,7 @@ impl Party for ServerParty {
                 wait = wait.max(next.saturating_sub(quiet));
             }
             let busy = self.poll(wait.min(left)) || !self.queue.is_empty();
-            // Output that is read and dropped must not delay the deadline.
+            // Output that is read and dropped must not extend the wait past the deadline.
             if busy && !(left.is_zero() && self.queue.is_empty()) {
                 continue;
             }

@@ -334,7 +334,7 @@ pub fn draft_profile(implementation: &Implementation, offers: &BTreeMap<Capabili
     // The version is omitted, because the next upgrade changes it, and each run detects it.
     let mut text = format!("# Made by pmi-conform.\nname = {}\n", quoted(&manager(implementation)));
     if implementation.has_upstream() {
-        // The runner completes the command of a bare proxy.
+        // For a bare proxy, only the path is written, because the runner completes the command.
         text += &format!("command = {}\n", quoted(&implementation.label));
     } else {
         text += &format!("command = {}\n", joined(&implementation.command));

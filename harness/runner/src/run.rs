@@ -135,7 +135,7 @@ impl EventBatcher<'_> {
         self.bytes = 0;
         let events = std::mem::take(&mut self.events);
         if !events.is_empty() {
-            // This cannot fail, because the receiver is dropped only after all workers have ended.
+            // This fails only after the run has stopped, when the main thread no longer receives events.
             let _ = self.sender.send(WorkerReport::Events(self.index, events));
         }
     }

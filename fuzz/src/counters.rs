@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Number of counters. Several states may share a counter.
 const COUNT: usize = 1024;
 
-// libFuzzer finds the counters by the name of the section (Linux only), and clears them before each run.
+// On Linux, libFuzzer finds the counters by the name of this section, and clears them before each run.
 #[cfg_attr(target_os = "linux", unsafe(link_section = "__libfuzzer_extra_counters"))]
 static COUNTERS: [AtomicU8; COUNT] = [const { AtomicU8::new(0) }; COUNT];
 

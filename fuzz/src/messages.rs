@@ -35,7 +35,8 @@ pub fn run(data: &[u8]) {
     let mut text = shown(&fields);
     plant(&mut text, row, framing, direction);
     check(row, framing, direction, &text, &fields, true);
-    // In a line, a value with spaces or tabs must come last, so the tuples cannot be reordered. A frame always begins with its command.
+    // The rest of this function reorders the fields. In a line, a value with spaces or tabs must stay last, so such a line is skipped. In a
+    // frame, the command stays first.
     if framing == Framing::Lines && has_blank(&fields) {
         return;
     }
@@ -148,7 +149,7 @@ fn check(
     fields: &[WrittenFields],
     in_order: bool,
 ) {
-    // According to the standard, an unknown tuple after `msg` belongs to the value of `msg`.
+    // According to the standard, an unknown tuple after `msg` belongs to the value of `msg`, so a reordered line is not decoded that way.
     let standard =
         Some(Decoded::new(direction, framing, text)).filter(|_| in_order || framing == Framing::Frames);
     let has_doubled = text.windows(2).any(|two| two == b";;");

@@ -161,7 +161,7 @@ impl Session {
                 self.request(p, rows[1 + usize::from(what) % (rows.len() - 1)], detail, how);
             }
         }
-        // The server has processed its input, so until the next input it can answer only a pending spawn request.
+        // The server has processed all of its input, so until it receives more, it can answer only a pending spawn request.
         let silent = self.waiting.iter().filter(|(_, all)| !all.is_empty() && !all.contains(&"spawn"));
         for proc in silent.map(|(p, _)| self.observed(*p)).collect::<Vec<_>>() {
             self.observe(EventKind::NoResponse { proc, proof: SilenceProof::Idle });

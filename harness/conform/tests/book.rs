@@ -192,7 +192,7 @@ fn sessions(path: &str, with_peers: bool) -> usize {
     for page in pages() {
         let text = text(&page);
         let blocks = blocks(&text);
-        // The test without real implementations plays the other pages.
+        // Skip the pages that need no real implementations, because another test covers them.
         if with_peers && !blocks.iter().any(needs_peers) {
             continue;
         }
@@ -373,7 +373,7 @@ fn book_links_resolve() {
             Ok(name) => source.join(name.parent().unwrap()),
             Err(_) => page.parent().unwrap().to_owned(),
         };
-        // Links of an included file are relative to the including page.
+        // Links in an included file are relative to the page that includes it.
         for link in links(&text(&page)) {
             let ours = REPOSITORY.iter().find_map(|prefix| link.strip_prefix(prefix));
             let (file, place) = link.split_once('#').map_or((link.as_str(), None), |(f, p)| (f, Some(p)));

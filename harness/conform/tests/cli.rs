@@ -125,7 +125,7 @@ fn reports_failure_of_a_run_with_real_processes() {
     let folder = folder(&[("wrong.pmi", WRONG)]);
     let ran = conform(folder.path(), &["wrong.pmi"]);
     assert_eq!(ran.status, 1);
-    // The ranks run concurrently, so the order of their events may vary.
+    // The ranks run concurrently, so the order of their events may vary. The snapshot therefore omits the transcript.
     let transcript = ran.out.find("  last events").unwrap();
     let after = ran.out.find("  play it again").unwrap();
     let steady = format!("{}...\n{}", &ran.out[..transcript], &ran.out[after..]);
@@ -547,7 +547,7 @@ fn log(args: &[&str]) -> Vec<Value> {
 
 #[test]
 fn in_memory_runs_are_deterministic() {
-    // The logs are identical except for times, which are replaced by the same word.
+    // Replace each time with `|`, because times differ between runs. The rest of the logs must be identical.
     let log = |jobs| {
         let text = written(&["--memory", jobs]);
         let mut parts = text.split("\"time_us\":");
@@ -773,7 +773,7 @@ fn acknowledged_operation_counts_as_supported() {
 
 #[test]
 fn strict_level_determines_the_exit_code() {
-    // The launcher exits with status 0 even if the job is aborted.
+    // This launcher exits with status 0 even if the job is aborted.
     let server = format!(
         "sh -c '{} serve \"$@\"; exit 0' sh -n {{ranks}} {{agent}}",
         env!("CARGO_BIN_EXE_pmi-conform")
@@ -832,7 +832,8 @@ fn all_reports_state_the_same_numbers() {
     let end = |text: &str| read(text)["end"].clone();
     let played = end(&fs::read_to_string(folder.path().join("run.json")).unwrap());
     assert_eq!((&played["counts"], &played["deviations"]), (&serde_json::json!({ "pass": 1 }), &1.into()));
-    // In this log, the durations of concurrent scenarios add up to more than the duration of the run.
+    // Change the log so that the durations of the scenarios add up to more than the duration of the run, as they do if scenarios run
+    // concurrently.
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     let slow = |line: &str| {
         let mut line = read(line);

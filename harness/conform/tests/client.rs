@@ -56,8 +56,8 @@ fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
     names.retain(|name| {
-        // A scenario from a file with rows is named `FILE[ROW]`. A scenario that is played for each row of a table is named
-        // `FILE[ROW-OF-TABLE.ROW]`.
+        // Keep only the first of the scenarios whose names differ only in ROW. A scenario from a file with rows is named `FILE[ROW]`. A
+        // scenario that is played for each row of a table is named `FILE[ROW-OF-TABLE.ROW]`.
         let sample = name.rsplit_once('.').or_else(|| name.split_once('['));
         samples.insert(sample.map_or_else(|| name.clone(), |(sample, _)| sample.to_owned()))
     });

@@ -125,7 +125,7 @@ fn replays_finding_with_its_earlier_job() {
     let earlier = fs::read_to_string(finding.join("earlier.pmi")).unwrap();
     assert!(earlier.contains("cmd=put") && !earlier.contains("cmd=get "), "{earlier}");
 
-    // If earlier jobs have left no state, the finding occurs with both jobs, but not with the second job alone.
+    // Remove the state that earlier jobs have left. The finding then occurs with both jobs, but not with the second job alone.
     let afresh = || {
         if state.exists() {
             fs::remove_file(&state).unwrap();
@@ -381,7 +381,7 @@ fn skips_known_findings_and_resumes_campaign() {
     // An existing folder is not overwritten.
     let (status, text) = fuzz(folder.path(), &known);
     assert!(status == 2 && text.contains("continue it with --resume"), "{text}");
-    // Any of the ten further sessions can crash the manager again, so this command also names the known findings.
+    // Any of the ten further sessions can crash the manager again, so this command needs `--known` too.
     let resumed = ["--server", &server, "--sessions", "10", "--valid", "--known", "known.toml", "--resume"];
     let (status, text) = fuzz(folder.path(), &resumed);
     assert!(status == 0 && text.contains("seed 2, from session 40"), "{text}");

@@ -634,7 +634,7 @@ fn one_node_scenario_requires_ranks_on_one_node() {
 }
 
 fn assert_program_output(command: &mut Command, libraries: &Path) {
-    // Without the path of our own libraries, the loader would find the system's libraries.
+    // Put our own libraries first in the loader's path, because the loader would otherwise find the system's libraries.
     LazyLock::force(&OWN);
     let path = std::env::join_paths([folder().as_path(), libraries]).unwrap();
     let out = command.env("LD_LIBRARY_PATH", path).output().unwrap();

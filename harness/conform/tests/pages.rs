@@ -84,7 +84,7 @@ fn opened(folder: &Path, page: &str, hash: &str) -> (String, Vec<String>) {
         .output();
     let run = run.unwrap_or_else(|e| panic!("{browser}: {e}; these tests need `apt-get install chromium`"));
     assert!(run.status.success(), "{browser}: {}", run.status);
-    // All requests from the pages have arrived by now.
+    // The browser has exited, so all of its requests have arrived.
     let mut all = Vec::new();
     while let Ok(line) = requests.recv_timeout(Duration::ZERO) {
         all.push(line);
@@ -120,7 +120,7 @@ fn page_opens_without_fetching_anything() {
     let (dom, requests) = opened(folder.path(), &page, "");
     assert_eq!(requests, ["GET / HTTP/1.1"], "nothing but the page itself");
     assert!(!dom.contains("<title>broken"), "the script in the key was run");
-    // The script has run: it shows the filter bar.
+    // The page's own script has run, because only the script shows the filter bar.
     assert!(dom.contains("<form class=\"filters\" role=\"search\" aria-label=\"Filter\">"), "{dom}");
     let items = items(&dom);
     assert!(items.len() >= 5 && items.iter().all(|(_, shown)| *shown), "{items:?}");

@@ -46,7 +46,7 @@ fn recorded_scenarios_pass_against_both_parties() {
     let ran = conform(folder.path(), &["--client", &program, "out/client.pmi"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("1 passed"), "{}", ran.whole());
-    // The scenario uses the recorded limits.
+    // The scenario sets the recorded limits. With a lower limit, the program's value is too long.
     let script = fs::read_to_string(folder.path().join("out/client.pmi")).unwrap();
     fs::write(folder.path().join("out/client.pmi"), script.replace("vallen_max=1024", "vallen_max=8"))
         .unwrap();
@@ -78,7 +78,7 @@ fn reports_close_before_the_finalize_response() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("FAIL rfc13.wire.lock-step (MUST)"), "{}", ran.whole());
     assert!(ran.err.contains("seen      closed without reading the answer"), "{}", ran.whole());
-    // The message names an option of this command.
+    // The message names an option of `record`.
     assert!(ran.err.contains("left out; see the log (record -o DIR)"), "{}", ran.whole());
     let ran = record(folder.path(), "2", &[FAULTY_PROGRAM]);
     assert_eq!(ran.status, 0, "{}", ran.whole());

@@ -53,7 +53,7 @@ fn versions_table_shows_the_reactions_of_a_program() {
         row["then"].as_str().unwrap().to_owned()
     };
     assert!(then("1.1").starts_with("goes on"), "{}", then("1.1"));
-    // RFC 13: a refused client cannot continue.
+    // According to RFC 13, a refused client cannot continue.
     assert!(!then("refused (rc=-1)").contains("goes on"), "{}", then("refused (rc=-1)"));
     assert_eq!(then("no answer"), "waits forever");
 }

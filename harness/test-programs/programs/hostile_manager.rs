@@ -22,7 +22,7 @@ fn start(mode: &str, rank: u32, size: u32, program: &str) -> std::io::Result<Ran
     let (connection, theirs) = UnixStream::pair()?;
     let mut command = Command::new(program);
     if mode == "renamed" {
-        // Some launchers do not pass on the environment or the program's name.
+        // Imitate launchers that do not pass on the environment or the program's name.
         command.env_clear().arg0("rank");
     }
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
@@ -104,7 +104,8 @@ fn run() -> std::io::Result<()> {
             let junk: Vec<u8> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
             (&ranks[0].connection).write_all(&junk)?;
         }
-        // In all other modes, this process exits, and its connections close. Some of these modes have already misbehaved in `start`.
+        // In all other modes, this process exits, which closes its connections. In some of these modes, it has already misbehaved in
+        // `start`.
         _ => exit(1),
     }
     wait_for_all(&mut ranks)

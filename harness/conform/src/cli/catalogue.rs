@@ -371,10 +371,10 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
                 (false, false) => "cited",
             }
         };
-        // A requirement that binds both the server and the client needs a fault in each of them.
         let fails = killed.contains(r.id.as_str());
         let client_fails = r.binds.contains(&BoundParty::Client) && killed_clients.contains(r.id.as_str());
         sum[4] += usize::from(fails || client_fails);
+        // A requirement that binds both the server and the client needs a fault in each of them.
         let lacks = r.needs_fault(BoundParty::Server) && !fails;
         let client_lacks = needs_client_fault(r) && !client_fails;
         uncovered += usize::from(lacks) + usize::from(client_lacks);

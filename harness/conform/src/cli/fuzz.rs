@@ -256,7 +256,7 @@ fn server(
 ) -> anyhow::Result<(ServerTarget, SessionFeatures)> {
     let workers = side_by_side(args.workers);
     let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
-    // Idle time is used to start additional launches, unless launches are relayed: each relayed launch needs a separate port.
+    // Use idle time for additional launches, unless launches are relayed, because each relayed launch needs a separate port.
     if args.listen.is_none() {
         environment.slots = Slots::with_idle_filling(workers);
     }
@@ -434,7 +434,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     } else {
         (None, store::read_case(path)?)
     };
-    // The key of a finding that was made without a tracer contains no backtrace, so the finding is replayed without a tracer.
+    // A backtrace would change the key of a crash, so a finding that was stored without a backtrace is replayed without a tracer.
     let tracing = match &found {
         Some(found) if found.backtrace.is_none() => Tracing::Off,
         _ => Tracing::On,

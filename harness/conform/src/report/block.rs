@@ -251,7 +251,7 @@ pub(super) fn differences(expected: &str, seen: &str) -> (Vec<TextPiece>, Vec<Te
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for change in diff.iter_all_changes() {
         let token = change.value();
-        // A finding quotes observed messages but not expected messages, so quotation marks are not a difference.
+        // A finding quotes observed messages but not expected messages, so quotation marks do not count as differences.
         let differs = token != "\"";
         match change.tag() {
             ChangeTag::Equal => {

@@ -466,7 +466,7 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
-        // If all scenarios crash in one run and none in the other, this is a change and not chance.
+        // If all scenarios crash in one run and none in the other, the difference is not due to chance.
         let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();
         let all = |of: &dyn Fn(&str) -> ScenarioResult| run(names.iter().map(|name| of(name)).collect());
         assert!(Comparison::of(&all(&passed), &all(&crashed)).is_worse());

@@ -73,7 +73,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
     };
     match &event.kind {
         EventKind::Launched { ranks, nodes, .. } => {
-            // The number is 0 if it is unknown: a recording learns the number of ranks only from the environment of a process.
+            // The number is 0 if it is unknown. For example, `record` learns the number of ranks only from the environment of a process.
             let of = |number: u32, prefix, noun| match number {
                 0 => String::new(),
                 _ => format!("{prefix}{}", text::count(number as usize, noun)),

@@ -167,7 +167,7 @@ impl VersionHistory {
             turns.extend(changes_of_version(version, &entries[version - 1].run, &entries[version].run, pair));
         }
         let mut intermittent = intermittent(entries, &pairs);
-        // Remove the findings that are attributed to a version, because `changes` contains them.
+        // Remove the findings that are attributed to a version, because the list of changes already contains them.
         intermittent.retain(|this| {
             let is_this = |turn: &HistoryChange| {
                 turn.requirement == this.requirement && turn.scenarios.contains(&this.scenario)

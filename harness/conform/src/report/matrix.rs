@@ -506,7 +506,7 @@ mod tests {
         });
         let interop = vec![serde_json::from_value(met).unwrap()];
         let mut entries = entries();
-        // A single attempt per version would not exclude chance.
+        // Give each result 25 attempts, because a single attempt per version would not exclude chance.
         for result in entries.iter_mut().flat_map(|entry| &mut entry.run.results) {
             let found = result
                 .findings

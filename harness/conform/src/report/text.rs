@@ -34,7 +34,7 @@ pub(super) fn safe_json(json: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        // JSON's own line breaks are outside strings; those within strings are already escaped.
+        // An unescaped line break in JSON is outside a string, so it is kept. Line breaks within strings are already escaped.
         if c == '\n' || !is_harmful(c) {
             out.push(c);
         } else {

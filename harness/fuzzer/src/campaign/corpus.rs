@@ -198,7 +198,7 @@ impl Corpus {
     ) -> Decided<Option<Case>> {
         let second = match self.entries.is_empty() {
             true => None,
-            // Messages in a different dialect do not fit into this case, so the case is then combined with itself.
+            // If the drawn case has a different dialect, its messages do not fit into this case, so this case is combined with itself.
             false => Some(&u.choose(&self.entries)?.case)
                 .filter(|second| second.scenario.dialect == case.scenario.dialect),
         };

@@ -28,7 +28,8 @@ impl Campaign<'_> {
             };
             let shared = self.work_available.wait_while(self.lock(), nothing);
             let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
-            // In a campaign with many failures, some cases are minimized before all failures have been confirmed.
+            // Serve the longer queue. In a campaign with many failures, some cases are thus minimized before all failures have been
+            // confirmed.
             let tries = shared.waiting.len() >= shared.confirmed.len();
             if tries && let Some(occurrence) = next_to_try(&mut shared.waiting) {
                 // The first failure of a campaign is examined even if the time limit has passed.

@@ -102,7 +102,7 @@ mod tests {
         (0..40).for_each(|_| frontier.record_edges(&case(1), &covered(&[1])));
         frontier.record_edges(&case(5), &covered(&[1, 2]));
         frontier.record_edges(&case(4), &covered(&[1, 2]));
-        // An edge that all cases cover is not part of the frontier.
+        // All cases cover edge 1, so it is not rare, and its case is never chosen.
         for _ in 0..NEW_EDGE_TURNS + 5 {
             assert_eq!(frontier.choose(&mut u).unwrap().unwrap().len(), 4);
         }

@@ -28,7 +28,7 @@ pub struct ProgramGenerator {
 
 impl Generator for ProgramGenerator {
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        // Prefer traces of many processes, which cover more.
+        // Prefer traces with many processes, because they cover more.
         let (one, other) = (valid.choose_index(self.traces.len())?, valid.choose_index(self.traces.len())?);
         let trace = &self.traces[one.max(other)];
         let mut maker = ProgramSessionBuilder {
@@ -86,7 +86,8 @@ impl ProgramSessionBuilder<'_, '_, '_> {
 
     fn serve(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let (setting, numbers): (_, &[u32]) = match u.int_in_range(0..=5)? {
-            // If the dialect has no request for the limits, the limits are constant, so the length of a name is set instead.
+            // If the dialect has no request for the limits, the limits are constant, so the length of the keyval space's name is set
+            // instead.
             0..3 if Op::of(self.trace.dialect, "maxes").is_none() => {
                 (Setting::KvsnameLength, &[32, 63, 64, 127, 200])
             }

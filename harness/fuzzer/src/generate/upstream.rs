@@ -62,7 +62,7 @@ pub(super) fn exchange(
     }
     let mut plan = Vec::new();
     let mut numbers = 0;
-    // The proxy forwards this value before the barrier request.
+    // Sometimes put a value, which the proxy forwards before the barrier request.
     if is_barrier && u.arbitrary()? {
         let put = [own_space(), ("key", text("early")), ("value", text("x"))];
         plan.extend(ask(askers[0], Operation::Put.into(), &put));

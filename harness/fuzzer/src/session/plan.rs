@@ -101,7 +101,8 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
                         }
                         AwaitedResponse::Optional => of_rank.last(),
                     };
-                    // The responses to several requests may arrive in any order.
+                    // The responses to several requests may arrive in any order, so a response is required only if the process
+                    // has a single pending request.
                     let alone = of_rank.len() == 1;
                     let op = at.map(|at| pending.remove(*at).op);
                     match (answer, op) {

@@ -297,7 +297,7 @@ impl Examiner<'_> {
     fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let same =
             |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
-        // The location of a crash is more informative than the action before it.
+        // Use a debugger, because the location of a crash is more informative than the action before it.
         let look = || same(self.target.play(case, Thoroughness::Thorough, Tracing::On).ok()?);
         // If the crash does not recur, there is nothing to minimize.
         let located = (0..MAX_DEBUGGER_RUNS).filter(|_| self.may_continue()).find_map(|_| look())?;
@@ -337,7 +337,7 @@ impl Examiner<'_> {
         let filter = FailureFilter { key, valid: false };
         let (mut runs, one) = self.repeat_runs(case, filter, 0);
         if case.scenario.is_free && runs.is_empty() {
-            // A race may show up in only a few runs.
+            // A race may show up in only a few runs, so play the case until the failure recurs once.
             runs.extend(self.measure_frequency(case, filter, 1).1);
         }
         let again = runs.len() as u32;
@@ -396,7 +396,7 @@ impl Examiner<'_> {
             best.case = after_itself;
         }
         best = self.without_idle_earlier(best, filter)?;
-        // A race may also show up with a fixed schedule, but not every time.
+        // A race may also occur in a case whose messages have a fixed order, but not in every run.
         let is_race = |best: &MinimizedCase| {
             case.scenario.is_free && (best.case.scenario.is_free || best.repetitions < CONFIRMATION_RUNS)
         };

@@ -285,7 +285,7 @@ impl CallDraft<'_> {
                 }
                 Arg::Text(key)
             }
-            // Use a key that the next call waits for, or a key of an earlier put.
+            // Use a key that the next call may request, or one of two keys that are put repeatedly.
             Some("key") if self.is("put-node-attribute") => quoted(&match u.arbitrary()? {
                 true => format!("key-{}", number + u.int_in_range(0..=1)?),
                 false => format!("put-{}", u.int_in_range(0..=1)?),

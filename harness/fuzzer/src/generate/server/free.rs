@@ -237,7 +237,8 @@ impl SessionModel<'_, '_> {
             }
             work.push(all);
         }
-        // A rank that leaves without finalize may end the job, so the responses to the others are then optional.
+        // Responses are optional after the step in which the rank leaves. A rank that leaves without finalize may end the job, so its steps
+        // come first. Otherwise, its steps come last.
         let last = if finalizes { self.ranks - 1 } else { 0 };
         work.swap(gone as usize, last as usize);
         self.plan.extend(work.into_iter().flatten());

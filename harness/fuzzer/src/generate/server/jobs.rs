@@ -164,7 +164,7 @@ impl SessionModel<'_, '_> {
         if jobs.misses {
             let of_first = jobs.ranks[0];
             for rank in 0..self.ranks {
-                // These are the names of the keys in the first job.
+                // Request a key that a process of the first job has put, and that must be missing in this job.
                 let key = format!("k{}-{}", (rank + 1) % of_first, rank % jobs.keys);
                 let get = self.get_of(rank, text(key));
                 self.plan.extend(get);

@@ -135,7 +135,8 @@ pub(crate) fn make_case(trace: &Trace, through: ProgramSession) -> Case {
             for slots in slots(trace).into_values() {
                 let sessions = sessions(trace, series, &slots);
                 for (turn, slot) in slots.into_iter().enumerate() {
-                    // The sessions divide the changes of a series among the positions: each position gets a different range of changes.
+                    // The changes of a series are divided among the positions. Over all sessions, each position gets a different range of
+                    // changes.
                     let index = turn * sessions + session.checked_rem(sessions).unwrap_or(0);
                     strike(series, slot, index);
                 }

@@ -290,7 +290,7 @@ impl ExchangeHistory {
                     while let Some(message) = connection.next(Direction::FromServer) {
                         let message = match message {
                             Ok(message) => Ok(message),
-                            // A client that expects a line waits for its newline, so it has not received a response yet.
+                            // A client that expects a line keeps waiting for the newline, so these bytes are not a response yet.
                             Err(FramingError::FrameForLine) if !bytes.0.contains(&b'\n') => continue,
                             Err(FramingError::Line(_)) => Err(ResponseKind::Overlong),
                             Err(_) => Err(ResponseKind::NoFrame),

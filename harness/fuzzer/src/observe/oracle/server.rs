@@ -85,7 +85,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
             format!("the server does not stop sending after {last}"),
         ));
     }
-    // A server that the harness stopped because of its memory use could not send its remaining responses.
+    // If the harness stopped the server because of its memory use, neither missing responses nor a job that does not end are failures.
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.running_job.filter(|_| all.is_empty() && !stopped) {
         let evidence = match proof {
@@ -280,7 +280,8 @@ fn last_request(seen: &Observation, kinds: &WriteKinds, proc: Option<Proc>, seq:
             _ => {}
         }
     }
-    // The process may have several requests in progress, and the last may already have been answered.
+    // In PMI-2, a process may have several requests in progress. If it has made no request since its last response, use the last request
+    // before that response.
     let earlier = || events.iter().rev().find(|e| kinds.contains_key(&e.seq) && is_of(e, proc));
     let of_threads = seen.dialect.framing() == Framing::Frames;
     let last = last.or_else(|| kinds.get(&earlier().filter(|_| of_threads)?.seq).map(|(kind, _)| *kind));

@@ -92,7 +92,7 @@ impl Case {
             if !fits {
                 return Err(scenario.source.line_of(statement.start()));
             }
-            // In a case, a wait step always binds the same names from the server's response.
+            // In a case, a wait step always binds the same names from the server's response, so the scenario's wait steps are replaced.
             if tests == ImplementationKind::Server
                 && let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(statement)
             {

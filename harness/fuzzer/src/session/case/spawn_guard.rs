@@ -29,7 +29,8 @@ pub(crate) fn is_bounded(sent: &[u8]) -> bool {
             bounded += count(body);
         }
     }
-    // Every occurrence of the words counts, because a server may parse the bytes after an invalid frame differently than this reader.
+    // Every occurrence of the two words must be in a bounded request, because a server may parse the bytes after an invalid frame
+    // differently.
     bounded == all
 }
 
@@ -99,7 +100,7 @@ mod tests {
         let bounded_text = |text: String| is_bounded(text.as_bytes());
         let other = framed("cmd=job-getid;");
         assert!(bounded_text(other.clone()) && bounded_text(format!("cmd=init\n{other}{spawn}{other}")));
-        // A server may parse these bytes differently.
+        // A server may parse these bytes differently, so the spawn is not bounded.
         assert!(
             !bounded_text(format!("  -1  {spawn}")) && !bounded_text(format!("    20cmd=job-getid;{spawn}"))
         );

@@ -88,7 +88,7 @@ impl Names {
         let mut text = text.to_vec();
         if !self.folder.is_empty() {
             text = replaced(&text, &self.folder, b"{here}");
-            // In the script, the group's path is the agent itself and not a folder with the agent, so the agent's file name is removed.
+            // In the script, `{here}/gN` is the agent itself and not a folder that contains the agent, so the agent's file name is removed.
             text = replaced(&text, AGENT, b"");
         }
         self.received.iter().fold(text, |text, (name, token)| replaced(&text, name, token))

@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let of_connection = limit & 0x80 != 0;
     let limit = LIMITS[usize::from(limit % 8)];
-    // The first ten bytes determine the framing of a message, so the limit of a connection must be larger.
+    // The first ten bytes determine the framing of a message, so the limit of a connection must be more than ten bytes.
     if of_connection { connection(limit.max(16), stream) } else { frames(limit, *cuts, stream) }
 }
 

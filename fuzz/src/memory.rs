@@ -6,7 +6,7 @@ use std::cell::Cell;
 struct CountingAllocator;
 
 thread_local! {
-    // The counter has no destructor and no lazy initialization, so that the allocator can use it.
+    // The allocator uses the counter, so the counter must have no destructor and no lazy initialization.
     static LIVE: Cell<isize> = const { Cell::new(0) };
 }
 

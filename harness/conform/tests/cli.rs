@@ -278,7 +278,7 @@ fn applies_known_deviations_and_drafts_new_ones() {
         "play it again: pmi-conform wrong.pmi --memory --deviations other-symptom.toml --filter '=wrong'";
     assert!(ran.out.contains(again), "{}", ran.out);
 
-    // Reports contain only the symptom of a sensitive deviation.
+    // For a sensitive deviation, reports contain only the symptom.
     let text = entry("rfc13.get.value", "wrong", "value=1").replace("reason", "sensitive = true\nreason");
     fs::write(folder.path().join("sensitive.toml"), text).unwrap();
     let args = ["--memory", "-v", "--deviations", "sensitive.toml", "--report", "ndjson=log", "wrong.pmi"];

@@ -220,7 +220,7 @@ fn process_without_main_thread_is_not_idle() {
 fn scenarios_detect_all_program_faults(#[case] dialect: &str, #[case] program: &str) {
     let scratch = TempDir::new().unwrap();
     let program = format!("{program} {{fault}}");
-    // Programs with faults mostly wait, so several of them can run at the same time.
+    // Programs with faults spend most of their time waiting, so several of them can run at the same time.
     let args = ["suite", "mutants", "--client", &program, "--dialect", dialect, "--jobs", "4"];
     let ran = conform(scratch.path(), &args);
     assert!(ran.status == 0 && ran.out.ends_with("score 100 %\n"), "{}", ran.whole());
@@ -275,7 +275,7 @@ fn judges_program_that_connects_through_pmi_port() {
     let found = judge(CLIENT, "20", &by_port);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     assert_eq!(found.scenarios["client/plain/runs[ends-well]"].0, "pass", "{}", found.ran.whole());
-    // Scenarios about PMI_FD do not apply.
+    // Scenarios about PMI_FD do not apply to a connection through PMI_PORT.
     assert_eq!(found.scenarios["client/lawful/fd[10]"].0, "not_applicable", "{}", found.ran.whole());
     // This program supports only PMI_FD.
     let found =

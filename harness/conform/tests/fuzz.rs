@@ -275,7 +275,8 @@ fn finds_memory_leak_in_a_server() {
             folder.path(),
             &["--server", &server, "--replay", "pmi-conform-fuzz/memory--faulty-manager"],
         );
-        // On a busy machine, some replays miss the leak, because the memory is measured before the server has allocated it.
+        // On a busy machine, some replays miss the leak, because the memory is measured before the server has allocated it. One replay that
+        // shows the leak is enough.
         assert_eq!(!text.ends_with("memory--faulty-manager: 0 of 5\n"), shows, "{text}");
         assert_eq!(status, i32::from(shows), "{text}");
     }

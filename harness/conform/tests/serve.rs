@@ -125,7 +125,7 @@ fn raises_the_soft_descriptor_limit() {
         .args(["-c", script, "sh", bin, "serve", "-n", "100", "--", "sh", "-c", rank])
         .output()
         .unwrap();
-    // The processes get the limit that the user set.
+    // The rank gets the limit that the user set, and not the limit that the server raised for itself.
     assert_eq!(String::from_utf8_lossy(&output.stdout), "100\n");
     assert!(output.status.success());
 }

@@ -427,7 +427,7 @@ mod tests {
         for (before, after, same) in [
             (passed("a"), crashed("a"), true),
             (crashed("a"), passed("a"), true),
-            // The second run used `--retries`.
+            // In the next four rows, at least one of the two runs made several attempts.
             (passed("a"), sometimes(25), true),
             (steady("a", Verdict::Pass, &[]), sometimes(6), true),
             (steady("a", Verdict::Pass, &[]), sometimes(25), false),

@@ -340,7 +340,7 @@ mod tests {
                 _ => ScenarioResult { attempts: Some(Attempts { played: 25, red: times, found }), ..crash },
             }
         };
-        // With only one run per version, a crash is not attributed to a version.
+        // With only one attempt per version, a crash is not attributed to a version.
         let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
         let once = [entry("1", vec![crash]), entry("2", vec![with("a", Verdict::Pass, &[])])];
         let history = VersionHistory::of(&once);

@@ -656,7 +656,7 @@ fn flaky_finding_is_not_an_error() {
     assert!(sarif.contains(r#""level": "warning""#) && !sarif.contains(r#""level": "note""#), "{sarif}");
     assert!(quality.contains(r#""severity": "minor""#), "{quality}");
     assert!(strict(Format::Markdown).contains("| FLAKY | a/1"));
-    // The scenario that shows the finding in every attempt is red, and the flaky scenario is not counted with it.
+    // The scenario that shows the finding in every attempt is red, and the flaky scenario is counted separately.
     let both = vec![flaky, red];
     let text = of(both.clone(), Format::Terminal);
     for line in [

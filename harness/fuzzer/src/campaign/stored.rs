@@ -94,7 +94,7 @@ fn smallest_cover(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
             kept.push(at);
         }
     }
-    // Later sets may completely cover an earlier set, which is then redundant. Redundant sets are removed, the heaviest first.
+    // Later sets may completely cover an earlier set, which is then redundant. Remove redundant sets, starting with the heaviest.
     for at in kept.clone().into_iter().rev() {
         let others: BTreeSet<&String> =
             kept.iter().filter(|other| **other != at).flat_map(|other| &sets[*other]).collect();

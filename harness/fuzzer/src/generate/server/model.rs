@@ -202,7 +202,7 @@ impl SessionModel<'_, '_> {
         Ok(match percent(self.u)? {
             chance if chance < misses => match self.u.choose(&all).ok().and_then(Template::literal) {
                 Some(there) if self.u.ratio(1, 2)? => match self.similar_key(&there)? {
-                    // The prefix of a key of one letter is empty, so another key is requested.
+                    // If the key has only one letter, its prefix is empty, so a different key is requested.
                     like if like.is_empty() => text("missing"),
                     like => text(like),
                 },

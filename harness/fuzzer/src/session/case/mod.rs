@@ -470,7 +470,7 @@ fn escaped(line: &Template) -> Template {
             other => out.with(other.clone()),
         };
     }
-    // An empty line would disappear from the file, so it is written as a run of zero letters.
+    // An empty line would disappear from the file, so it is written as a run of letters with length 0.
     if out.is_empty() { out.with(letters(0)) } else { out }
 }
 

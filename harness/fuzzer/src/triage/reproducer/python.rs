@@ -253,7 +253,8 @@ impl PythonScript<'_> {
                     dictionary(&env)
                 )
             }
-            // When the ranks end, the launcher may die before its proxy, or instead of its proxy.
+            // When the ranks end, the launcher may die before its proxy or instead of it, so the check for the proxy also accepts the death
+            // of the launcher.
             FinalCheck::Death { launcher, signal } => {
                 let of_launcher = format!("job.poll() == {}", -signal);
                 let ended = "os.path.exists(here + \"/ended\")";

@@ -60,7 +60,7 @@ pub fn run(data: &[u8]) {
                     waiting.take(),
                     "the response does not belong to the pending request"
                 );
-                // All kinds of responses are decoded by mostly the same code, so each kind is also counted as coverage.
+                // All kinds of responses share most of their decoding code, so each kind is also counted as coverage.
                 counters::seen(
                     operation as u32 * 2 + u32::from(matches!(answer, ServerResponse::Failed { .. })),
                 );

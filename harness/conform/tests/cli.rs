@@ -494,7 +494,7 @@ fn writes_reports_in_several_formats() {
     assert_eq!(results, ["ok 1 - right", "not ok 2 - wrong"]);
     snapshot!("report_markdown", read("run.markdown"));
 
-    // Reports from a log are the same as those of the run.
+    // Reports that are rendered from the log are the same as those that the run wrote.
     for format in formats {
         let again = conform(folder.path(), &["report", "run.ndjson", "--format", format]);
         assert_eq!((again.status, again.err.as_str()), (0, ""));

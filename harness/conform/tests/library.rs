@@ -331,7 +331,7 @@ fn judges_singletons_if_the_library_supports_them(
     let alone: Vec<_> = alone.into_iter().filter(|s| s.dialect == dialect).collect();
     assert_eq!(alone.len(), scenarios);
     clean(&judge(&suite, &alone, library.as_ref(), "lawful-alone"));
-    // Our libraries need a process manager, so the scenarios do not apply to them.
+    // Our libraries need a process manager, so these scenarios do not apply to them.
     for result in judge(&suite, &alone, own(dialect), "") {
         assert_eq!(result.verdict, Verdict::NotApplicable, "{result:?}");
         assert!(result.reason.unwrap_or_default().contains("the library lacks alone: when probed"));

@@ -78,7 +78,7 @@ fn page_has_a_plot_for_each_measurement() {
     let (status, _, error) = measure(&["--ranks", "1,2,4", "--report", &report]);
     assert_eq!(status, 0, "{error}");
     let text = std::fs::read_to_string(page).unwrap();
-    // There is a plot for each phase, for requests and for memory, with a point for each number of ranks.
+    // There is a plot for each phase, and there are plots for requests and memory. Each plot has a point for each number of ranks.
     assert_eq!((text.matches("<svg").count(), text.matches("<circle").count()), (14, 3 * 14));
     let (status, _, error) = measure(&["--report", "pdf=x"]);
     assert_eq!(status, 2);

@@ -99,7 +99,7 @@ fn connect() -> Result<(UnixStream, u32, u32)> {
         return Ok((OwnedFd::from(stream).into(), rank, size));
     }
     let fd = i32::try_from(variable("PMI_FD")?)?;
-    // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else in this process has taken it.
+    // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else in this process owns it.
     let socket = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
     Ok((socket, variable("PMI_RANK")?, variable("PMI_SIZE")?))
 }

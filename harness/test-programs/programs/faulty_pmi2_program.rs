@@ -23,7 +23,7 @@ impl Pmi {
     pub(super) fn connect() -> Self {
         let fd = env::var("PMI_FD").ok().and_then(|text| text.parse().ok());
         let fd = fd.unwrap_or_else(|| fail("PMI_FD is not a number"));
-        // SAFETY: PMI_FD names a descriptor that was opened for this process; nothing else in this process has taken it.
+        // SAFETY: PMI_FD names a descriptor that was opened for this process, and nothing else in this process owns it.
         Self { socket: unsafe { UnixStream::from_raw_fd(fd) } }
     }
 

@@ -117,8 +117,7 @@ impl Pmi {
             () if is_selected("crashes-on-bad-fd") && text.parse::<i32>().is_err() => crash(Signal::BUS),
             () => text.parse().unwrap_or_else(|_| fail("PMI_FD is not a number")),
         };
-        // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else in this process has taken
-        // it.
+        // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else in this process owns it.
         let socket = unsafe { UnixStream::from_raw_fd(fd) };
         Self { socket, buffer: Vec::new(), kvsname: String::new(), keylen_max: 64, vallen_max: 1024 }
     }

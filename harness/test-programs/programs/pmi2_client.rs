@@ -66,7 +66,7 @@ fn run() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
     let mode = args.first().map_or("exchange", String::as_str);
     let number = |i: usize| -> Result<u32> { Ok(args.get(i).ok_or("an argument is missing")?.parse()?) };
-    // SAFETY: PMI_FD names a descriptor that was opened for this process; nothing else in this process has taken it.
+    // SAFETY: PMI_FD names a descriptor that was opened for this process, and nothing else in this process owns it.
     let stream: UnixStream = unsafe { std::os::fd::FromRawFd::from_raw_fd(variable("PMI_FD")?) };
     let mut this = Rank { rank: variable("PMI_RANK")? as u32, stream: BufReader::new(stream) };
     this.stream.get_mut().write_all(b"cmd=init pmi_version=2 pmi_subversion=0\n")?;

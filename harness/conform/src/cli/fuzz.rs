@@ -291,10 +291,10 @@ fn server(
         ..ScenarioLimits::default()
     };
     let iut = Iut::Processes(Box::new(implementation), environment);
-    // A replay needs no probes, because the case already contains its requests.
     let prober = Prober { suite: &suite, iut: &iut, limits };
     let offered: Vec<(Dialect, BTreeSet<Capability>)> = spoken
         .dialects()
+        // A replay needs no probes, because the case already contains its requests.
         .filter(|_| args.replay.is_none())
         .map(|dialect| (dialect, offered_operations(prober, dialect)))
         .collect();

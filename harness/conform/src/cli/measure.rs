@@ -49,7 +49,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     let mut failed = vec![false; servers.len()];
     for ranks in counts {
         let mut rounds: Vec<RoundResults> = servers.iter().map(|_| RoundResults::default()).collect();
-        // Servers take turns, so that other load on the machine affects all of them.
+        // The servers take turns, so that other load on the machine affects all of them.
         for _ in 0..args.rounds {
             for ((server, rounds), failed) in servers.iter().zip(&mut rounds).zip(&mut failed) {
                 if *failed {

@@ -54,7 +54,7 @@ impl MeasureRow {
     /// Formats the growth of the quantity as a power of the number of ranks.
     fn grows(self, measured: &[Measurement]) -> String {
         let points: Vec<_> = measured.iter().filter_map(|here| Some((here.ranks, self.of(here)?))).collect();
-        // Prevent "-0.0".
+        // Avoid "-0.0".
         let power = growth(&points).map(|power| if power.abs() < 0.05 { 0.0 } else { power });
         power.map_or_else(|| "-".to_owned(), |power| format!("n^{power:.1}"))
     }

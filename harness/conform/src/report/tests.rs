@@ -565,7 +565,7 @@ fn each_cause_is_reported_once() {
             && text.contains("\n1 more scenario shows the same causes (-v prints each)\n"),
         "{text}"
     );
-    // The index comes first. Crashes are distinguished by their location and signal, not by rank.
+    // The index of causes comes first. Crashes are distinguished by their location and signal, not by rank.
     let (first, second) = (
         "causes\n  FAIL iut.no-crash (valid input): rank 0 died of signal 11: 2 scenarios: abort/a, abort/b\n",
         "  FAIL iut.no-crash (valid input): rank 1 died of signal 6: Assertion `x' failed: 1 scenario: abort/c\n",

@@ -734,7 +734,7 @@ mod tests {
             Case::new(ImplementationKind::Server, 1, steps)
         };
         let case = job(&["cmd=barrier_in", "cmd=get_maxes"]).with_earlier_job(&job(&["cmd=abort"])).unwrap();
-        // The smaller case always fails when it is played fast, and in two of five thorough runs.
+        // The smaller case fails in every fast run, but only in two of five thorough runs.
         let thorough_runs = AtomicU64::new(0);
         let smaller_fails =
             |pace| pace == Thoroughness::Fast || thorough_runs.fetch_add(1, Ordering::Relaxed) % 5 < 2;

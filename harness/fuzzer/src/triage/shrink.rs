@@ -487,7 +487,7 @@ mod tests {
         let earlier = small.earlier.as_ref().unwrap();
         assert_eq!((small.ranks(), small.len(), earlier.ranks(), earlier.len()), (1, 1, 1, 1));
         assert!(needs(&small), "{}{}", small.text(), earlier.text());
-        // An idle earlier job may suffice.
+        // If the failure occurs after any earlier job, that job is minimized to an idle one.
         let small = shrink(case.clone(), 500, true, &mut |case| case.earlier.is_some());
         assert!(small.is_empty() && small.earlier.unwrap().is_empty());
         let mut calls = 0;

@@ -103,8 +103,8 @@ pub(crate) fn overlaps(scope: SessionFeatures, dialect: Dialect, held: &str) -> 
             }
             model.free_barrier();
             for (rank, operation) in operations {
-                // An earlier name is unpublished first, because a server with a race may give the freed entry to two names that are
-                // published at the same time.
+                // An earlier name is unpublished first, because a server with a race condition may give the freed entry to two names that
+                // are published at the same time.
                 if operation == "publish" && round > kind * OVERLAPS {
                     let withdraw = model.overlapping("unpublish", rank, round - 1);
                     model.plan.extend(withdraw);

@@ -98,7 +98,7 @@ fn all(scope: SessionFeatures, dialect: Dialect) -> Vec<ServerSession> {
             .collect::<Vec<_>>()
     };
     let mut all = lengths(TextUse::Value);
-    // Sessions with the shortest values come first. Those with longer values follow later.
+    // Only the sessions with the shortest values come first. The others are added further below.
     let long = all.split_off(3.min(all.len()));
     all.extend(lengths(TextUse::Key));
     all.extend(

@@ -49,9 +49,9 @@ fn faulty(fault: &str) -> String {
 /// The result of the program without a fault, which passes every scenario.
 static CLEAN: LazyLock<Found> = LazyLock::new(|| judge(&faulty(""), "20", &[]));
 
-/// Returns filters that select one row of each scenario file. In a product (a scenario that is played once for each row of a table), they
-/// select one scenario for each row of the table. The other rows differ only in the server's behaviour, to which conforming programs may
-/// react differently.
+/// Returns filters that select one row of each scenario file. For a product (a scenario that is played once for each row of a table), they
+/// select one row of the scenario for each row of the table. The omitted rows of a scenario differ only in the server's behaviour, to which
+/// conforming programs may react differently.
 fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();

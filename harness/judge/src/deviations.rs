@@ -328,9 +328,18 @@ struct DraftKey<'a> {
     precedent: Option<(&'a str, Option<&'a str>)>,
 }
 
-/// Returns the number of entries in a draft, and the number of entries whose reason has not been written yet.
-pub fn count_drafted(text: &str) -> (usize, usize) {
-    (text.matches("[[deviation]]").count(), text.matches(PLACEHOLDER_REASON).count())
+/// Returns the number of entries in a draft, with an instruction to add the missing reasons. Returns `None` if the draft has no entries.
+pub fn summarize_draft(text: &str) -> Option<String> {
+    let (entries, unexplained) =
+        (text.matches("[[deviation]]").count(), text.matches(PLACEHOLDER_REASON).count());
+    match (entries, unexplained) {
+        (0, _) => None,
+        (1, 0) => Some("1 entry".to_owned()),
+        (1, _) => Some("1 entry; add its reason".to_owned()),
+        (n, 0) => Some(format!("{n} entries")),
+        (n, missing) if n == missing => Some(format!("{n} entries; add their reasons")),
+        (n, missing) => Some(format!("{n} entries; add the missing reasons ({missing})")),
+    }
 }
 
 /// Names of a process manager's processes that may occur in a reason.
@@ -437,6 +446,23 @@ mod tests {
     use crate::backtrace::CrashLocation;
     use crate::verdict::{Attempts, RepeatedFinding};
     use rstest::rstest;
+
+    #[rstest]
+    #[case(0, 0, None)]
+    #[case(1, 0, Some("1 entry"))]
+    #[case(0, 1, Some("1 entry; add its reason"))]
+    #[case(2, 0, Some("2 entries"))]
+    #[case(0, 2, Some("2 entries; add their reasons"))]
+    #[case(2, 1, Some("3 entries; add the missing reasons (1)"))]
+    fn summary_of_draft_asks_for_missing_reasons(
+        #[case] explained: usize,
+        #[case] unexplained: usize,
+        #[case] expected: Option<&str>,
+    ) {
+        let entry = |reason| format!("[[deviation]]\nreason = \"{reason}\"\n");
+        let draft = entry("r").repeat(explained) + &entry(PLACEHOLDER_REASON).repeat(unexplained);
+        assert_eq!(summarize_draft(&draft).as_deref(), expected);
+    }
 
     fn parsed(text: &str) -> Deviations {
         let text = format!("implementation = \"x\"\n[[deviation]]\n{text}reason = \"r\"\n");

@@ -247,7 +247,7 @@ pub enum ResolvedType {
     Int,
     /// Integers separated by commas.
     IntList,
-    /// A `word` of RFC 13.
+    /// A `word`, as defined in RFC 13.
     Word,
     /// A `string` of RFC 13.
     String,

@@ -539,7 +539,7 @@ impl UpstreamMonitor {
             };
             let candidates =
                 || served.iter().flat_map(|p| pending(p).filter(of_command).map(|request| (*p, request)));
-            // Only the draft allows these bytes in values, and a proxy may interpret them differently.
+            // Only the draft allows such bytes in a value, so a proxy may interpret the request in a different way.
             if candidates().any(|(_, request)| is_of_draft(&request.body)) {
                 return;
             }

@@ -104,8 +104,8 @@ impl LibraryCalls {
     }
 }
 
-/// Returns the number of events that may have led to a failure, if no event shows the failure. These are the events up to the last message
-/// to an open connection, or up to the first sign of a failure if that is later. The remaining events belong to the end of the session.
+/// Returns the number of events that may have led to a failure that no single event shows. These are the events up to the last message
+/// to an open connection, or up to the first sign of trouble if that is later. The remaining events belong to the end of the session.
 fn end_of_input(events: &[Event], ours: PartyKind) -> usize {
     let mut closed: HashSet<Proc> = HashSet::new();
     let (mut input, mut trouble) = (0, None);

@@ -76,7 +76,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Returns the options of an unreported run, which plays all scenarios one after the other.
+    /// Returns options for a run that produces no report and plays all scenarios one after the other.
     pub fn unreported(limits: ScenarioLimits) -> Self {
         Self { jobs: 1, limits, ..Self::default() }
     }

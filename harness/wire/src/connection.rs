@@ -29,10 +29,10 @@ pub enum FramingError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The input begins like a frame, but frames have not been negotiated. The error is reported once, and no later input is read.
-    #[error("a frame instead of a line")]
+    #[error("received a frame instead of a line")]
     FrameForLine,
     /// The input begins like a line, but frames were negotiated. The error is reported once, and no later input is read.
-    #[error("a line instead of a frame")]
+    #[error("received a line instead of a frame")]
     LineForFrame,
 }
 
@@ -290,8 +290,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case(b"    13cmd=fullinit;", b"", &["a frame instead of a line"])]
-    #[case(OFFER, b"cmd=fullinit\n", &["a line instead of a frame"])]
+    #[case(b"    13cmd=fullinit;", b"", &["received a frame instead of a line"])]
+    #[case(OFFER, b"cmd=fullinit\n", &["received a line instead of a frame"])]
     #[case(OFFER, b"   -13cmd=fullinit;", &["invalid frame length \"   -13\""])]
     #[case(OFFER, b"      cmd=fullinit;", &["invalid frame length \"      \""])]
     #[case(OFFER, b"12\t   cmd=fullinit;", &["invalid frame length \"12\\t   \""])]
@@ -323,7 +323,11 @@ mod tests {
                 connection.push(ToServer, chunk);
                 seen.extend(taken(&mut connection, ToServer));
             }
-            assert_eq!(seen, ["a message is longer than 16 bytes", "a frame instead of a line"], "{size}");
+            assert_eq!(
+                seen,
+                ["a message is longer than 16 bytes", "received a frame instead of a line"],
+                "{size}"
+            );
         }
     }
 

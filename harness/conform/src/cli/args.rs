@@ -345,7 +345,7 @@ pub(super) struct Play {
     /// Program, which is started under the reference process manager
     #[arg(long, value_name = "CMD", conflicts_with_all = ["server", "library", "memory", "has", "lacks"], help_heading = IUT)]
     pub(super) client: Option<String>,
-    /// PMI library with the C API; with --server, under that process manager
+    /// PMI library with the C API; --server selects its process manager
     #[arg(long, value_name = "FILE", env = "PMI_CONFORM_LIBRARY", hide_env = true, conflicts_with = "memory", help_heading = IUT)]
     pub(super) library: Option<PathBuf>,
     /// pmi-1.1, pmi-2 or all [default: pmi-1.1 with --server, else detected]
@@ -464,7 +464,7 @@ pub(super) struct Doctor {
     /// Program that uses PMI
     #[arg(long, value_name = "CMD", conflicts_with = "server")]
     pub(super) client: Option<String>,
-    /// PMI library; with --server, under that process manager
+    /// PMI library; --server selects its process manager
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server_nodes", "family", "client"])]
     pub(super) library: Option<PathBuf>,
     /// Number of processes of a program

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Parser;
-use pmi_judge::deviations::{count_drafted, draft};
+use pmi_judge::deviations::{draft, summarize_draft};
 
 use super::args::{Cli, Command, Init};
 use super::doctor::examine;
@@ -98,7 +98,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let name = profile.lines().find_map(|line| line.strip_prefix("name = ")).unwrap_or_default();
     let name = name.trim_matches('"').to_owned();
     let known = draft(&name, &run.results, run.header.strict, &precedents);
-    let (entries, unwritten) = count_drafted(&known);
+    let drafted = summarize_draft(&known);
     profile += &format!("deviations = \"{DEVIATIONS}\"\n");
     let mut options = vec![format!("--retries={RETRIES}")];
     options.extend(args.filter.iter().map(|pattern| format!("--filter={pattern}")));
@@ -117,14 +117,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     for file in &written {
         let what = match file.to_str() {
             Some(PROFILE) => "the command that starts the process manager".to_owned(),
-            Some(DEVIATIONS) => match (entries, unwritten) {
-                (0, _) => "known deviations: none".to_owned(),
-                (1, 1) => "known deviations: 1 entry; add its reason".to_owned(),
-                (n, to_write) if n == to_write => {
-                    format!("known deviations: {n} entries; add their reasons")
-                }
-                (n, to_write) => format!("known deviations: {n}, {to_write} of them without a reason"),
-            },
+            Some(DEVIATIONS) => format!("known deviations: {}", drafted.as_deref().unwrap_or("none")),
             _ => "tests the process manager on each push; adapt the marked steps".to_owned(),
         };
         text += &format!("  {:34} {what}\n", file.display());

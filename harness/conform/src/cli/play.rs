@@ -11,7 +11,7 @@ use crate::report::{
     Format, LOG_OPTION, LogWriter, ReportSpec, Run, Terminal, TerminalOptions, Verbosity, first_sentence,
 };
 use anyhow::Context;
-use pmi_judge::deviations::{Deviations, count_drafted, draft};
+use pmi_judge::deviations::{Deviations, draft, summarize_draft};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
 use pmi_process::agent::network_listener::ListenOptions;
@@ -68,14 +68,9 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     if let Some(path) = &args.draft_deviations {
         let name = run.header.implementation.as_deref().unwrap_or(&run.header.server);
         let text = draft(name, &run.results, run.header.strict, &precedents);
-        let (entries, unwritten) = count_drafted(&text);
+        let summary =
+            summarize_draft(&text).unwrap_or_else(|| "nothing to record; the file has no entries".to_owned());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
-        let summary = match (entries, unwritten) {
-            (0, _) => "nothing to record; the file has no entries".to_owned(),
-            (1, 1) => "1 entry; add its reason".to_owned(),
-            (n, to_write) if n == to_write => format!("{n} entries; add their reasons"),
-            (n, to_write) => format!("{n} entries, {to_write} without a reason"),
-        };
         notice = Some(format!("deviations drafted in {}: {summary}\n", path.display()));
     }
     let status = run.end.as_ref().map_or(0, |end| end.exit_code as u8);

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn shrinking_keeps_the_order_of_two_ranks() {
+    fn shrinking_keeps_the_order_of_two_ranks_messages() {
         let write = |rank, line: &str| write(rank, vec![text(line)], false);
         let steps = vec![
             join(Dialect::Pmi1),

@@ -50,7 +50,9 @@ fn contradiction(all: &[TimedOperation], operations: &[usize]) -> Option<Contrad
         ),
         _ if withdrawn => (
             rules::NAMES_WITHDRAWN,
-            format!("no such port, since {name} is withdrawn in every possible order of the operations"),
+            format!(
+                "a response without this port, since {name} is unpublished in every possible order of the operations"
+            ),
         ),
         _ if published.is_some() => (
             rules::NAMES_PORT,

@@ -282,8 +282,8 @@ impl TapLink {
         false
     }
 
-    /// Connects the program to the process manager. If the process manager does not listen, the program's connection ends. A connection
-    /// that is reset before the tap accepts it is ignored.
+    /// Connects the program to the process manager. If the process manager is not listening, the program's connection is closed. A
+    /// connection that is reset before the tap accepts it is ignored.
     fn accept(&mut self) -> io::Result<()> {
         while let Some((listener, port)) = &self.listens {
             let client = match listener.accept() {

@@ -21,7 +21,7 @@ pub struct AttemptMerger {
     red: u32,
     time_us: u64,
     found: Vec<RepeatedFinding>,
-    /// For each finding in `found`, the requirement and the observed text, in which varying numbers are masked.
+    /// For each finding in `found`, the requirement and the observed text with varying numbers masked.
     keys: Vec<(String, String)>,
     /// For each finding in `found`, the sequence numbers of the results that contain the finding.
     attempts_with_finding: Vec<Vec<u32>>,

@@ -106,8 +106,8 @@ impl CommonCause<'_> {
     }
 }
 
-/// Returns the observed text, with `#` in place of numbers that differ between scenarios. The location of a crash is
-/// kept, because it distinguishes crashes.
+/// Returns the observed text, with `#` in place of the numbers and names that do not distinguish causes. The location
+/// of a crash is kept, because it distinguishes crashes.
 pub fn shape(finding: &Finding) -> String {
     let seen = finding.observed();
     let place = finding.place.as_ref().map(|place| format!("(in {place}"));

@@ -372,7 +372,7 @@ fn assess(
     is_accepted.then(|| (MessageSupport::Compatible, FieldNames::new(), acceptance.to_owned()))
 }
 
-/// Returns the fields of the messages that were accepted at least once, and of those that were always refused.
+/// Returns the sets of fields that were accepted at least once, and the sets that were always refused.
 fn by_outcome<'a>(
     tallies: impl Iterator<Item = (&'a FieldNames, &'a OutcomeCounts)>,
 ) -> [Vec<&'a FieldNames>; 2] {
@@ -396,8 +396,9 @@ fn common_fields<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<Field
     })
 }
 
-/// Returns groups of fields. At least one field of each group is required: all successful messages contain all fields of the group, and a
-/// failed message lacks all of them. A group that contains a smaller group is dropped, because the smaller group is more precise.
+/// Returns groups of fields such that at least one field of each group is required. All accepted messages contain every field of the group,
+/// and a refused message contains none of them. A group that contains a smaller group is dropped, because the smaller group is more
+/// precise.
 fn groups<'a>(accepted: &[&'a FieldNames], refused: &[&'a FieldNames]) -> Vec<FieldNames> {
     let Some(all) = common_fields(accepted.iter().copied()) else { return Vec::new() };
     let missing: Vec<FieldNames> = refused

@@ -65,7 +65,7 @@ pub fn is_broken_memory(line: &str) -> bool {
     BROKEN_MEMORY.iter().any(|beginning| text.starts_with(beginning))
 }
 
-/// Returns whether the line reports a failed assertion.
+/// Returns whether the line reports a failed assertion or corrupted memory.
 pub fn is_assertion(line: &str) -> bool {
     is_broken_memory(line) || line.to_ascii_lowercase().contains("assert")
 }
@@ -177,7 +177,8 @@ impl<'a> CrashedProcess<'a> {
     }
 }
 
-/// Returns the backtrace of a crash caused by `signal`, if a debugger was attached.
+/// Returns the first backtrace that passes the filter `of` and shows a death by `signal`. Returns `None` if there is no
+/// such backtrace, for example because no debugger was attached.
 pub fn crash_backtrace<'e>(
     events: &'e [Event],
     of: CrashedProcess<'_>,

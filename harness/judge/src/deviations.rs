@@ -328,7 +328,8 @@ struct DraftKey<'a> {
     precedent: Option<(&'a str, Option<&'a str>)>,
 }
 
-/// Returns the number of entries in a draft, with an instruction to add the missing reasons. Returns `None` if the draft has no entries.
+/// Returns a text that states the number of entries in a draft and, if reasons are missing, asks the user to add them. Returns `None` if
+/// the draft has no entries.
 pub fn summarize_draft(text: &str) -> Option<String> {
     let (entries, unexplained) =
         (text.matches("[[deviation]]").count(), text.matches(PLACEHOLDER_REASON).count());
@@ -353,10 +354,10 @@ fn applies_to(reason: &str, finding: &Finding) -> bool {
         || named.any(|name| finding.seen.contains(name))
 }
 
-/// Drafts a deviations file from the findings that would make the run red and that no deviation covers. Broken SHOULDs are always included.
-/// The draft has an entry for each cause, with all scenarios of the cause. `precedents` are the deviations of related implementations, the
-/// closest first. If a precedent covers a finding, the draft reuses its reason. All other reasons are left to the user. An entry is marked
-/// `sometimes` if its finding was absent from an attempt, or if its precedent has this mark.
+/// Drafts a deviations file from the findings that would make the run red and that no deviation covers. Violations of SHOULD requirements
+/// are always included. The draft has an entry for each cause, with all scenarios of the cause. `precedents` are the deviations of related
+/// implementations, the closest first. If a precedent covers a finding, the draft reuses its reason. All other reasons are left to the
+/// user. An entry is marked `sometimes` if its finding was absent from an attempt, or if its precedent has this mark.
 pub fn draft(
     implementation: &str,
     results: &[ScenarioResult],

@@ -155,7 +155,7 @@ pub enum EventKind {
     ManagerStarted {
         /// The process that has started the process manager.
         proc: Proc,
-        /// The arguments that the process passed, without the program.
+        /// The arguments that the process passed, without the name of the program.
         args: Vec<Bytes>,
     },
     /// A process that was started without a process manager has requested one (singleton init). Contains the first messages on the
@@ -302,7 +302,7 @@ pub enum EventKind {
         /// The exit status or signal.
         exit: Exit,
     },
-    /// The contents of the file of the library under test.
+    /// The name and the exported functions of the library under test, read from its file.
     LibraryFile {
         /// Name of the file.
         name: String,
@@ -495,7 +495,8 @@ pub struct OtherJob {
     pub events: Vec<Event>,
 }
 
-/// The actions, in this order, by which the runner terminates a job that does not exit on its own.
+/// An action by which the runner terminates a job that does not exit on its own. The runner takes the actions in the
+/// order of the variants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Ending")]

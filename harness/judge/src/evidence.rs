@@ -12,7 +12,7 @@ use crate::observation::ObservationKind;
 use crate::verdict::JudgedFinding;
 use crate::{Finding, PartyKind};
 
-/// Maximum number of findings per result that are explained.
+/// Maximum number of findings to explain in a result.
 pub(crate) const MAX_EXPLAINED_FINDINGS: usize = 10;
 
 /// Maximum number of events to keep for a message, which may consist of several writes. It also limits the number of processes whose last
@@ -219,7 +219,7 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
     leads && cause.requirement != effect.requirement && cause.party == effect.party && cause.seq <= effect.seq
 }
 
-/// Removes and returns the findings that a different, equally severe finding explains.
+/// Removes and returns the findings that a different finding of the same or a higher severity explains.
 pub(crate) fn extract_explained(findings: &mut Vec<JudgedFinding>) -> Vec<JudgedFinding> {
     let causes: Vec<_> = findings.iter().map(|judged| (judged.severity, judged.finding.clone())).collect();
     let is_explained = |judged: &mut JudgedFinding| {
@@ -312,7 +312,7 @@ fn requests_before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     kept
 }
 
-/// Returns the numbers of the events of the request to which event `seq` belongs.
+/// Returns the numbers of the events that make up the request to which event `seq` belongs.
 fn request(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let is_of = |event: &&Event| message(event).is_some_and(|(of, _)| of == proc);
     let writes = |event: &&Event| message(event).is_some_and(|(_, writer)| writer == WritingSide::Client);

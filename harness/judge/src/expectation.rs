@@ -249,7 +249,7 @@ pub enum ResolvedType {
     IntList,
     /// A `word`, as defined in RFC 13.
     Word,
-    /// A `string` of RFC 13.
+    /// A `string`, as defined in RFC 13.
     String,
     /// A process mapping in a form that the protocol allows.
     Mapping,
@@ -378,8 +378,8 @@ impl Matcher {
         })
     }
 
-    /// Compares the value of `key` with the pattern, and adds the captured value. `seen` is the value, or `None` if the key is absent;
-    /// `framing` is the framing of the message.
+    /// Compares the value of `key` with the pattern. If the pattern captures the value, adds it to `captures`. `seen` is the value, or
+    /// `None` if the key is absent; `framing` is the framing of the message.
     ///
     /// # Errors
     ///

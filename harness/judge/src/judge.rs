@@ -1008,8 +1008,8 @@ fn valid_outcomes(choices: &[Choice]) -> String {
     format_choices(choices, |choice| choice.grade != Grade::Fail)
 }
 
-/// Describes the outcomes that break no requirement. Adds a reason if the received message is unreadable, or has the right command but a
-/// wrong field.
+/// Describes the outcomes that break no requirement. Adds the reason for the mismatch if the received message is unreadable, or has the
+/// right command but a wrong field.
 fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
     let reason = choices.iter().filter(|choice| choice.grade != Grade::Fail).find_map(|choice| {
         let ExpectationKind::Message(pattern) = &choice.kind else { return None };

@@ -1,5 +1,4 @@
-//! A map that finds the key of the previous lookup without hashing. Every event in a long log belongs to one process, which is looked up
-//! many times while the event is judged.
+//! A map that finds the key of the previous lookup without hashing. While an event is judged, its process is looked up many times.
 
 use std::collections::HashMap;
 use std::hash::Hash;

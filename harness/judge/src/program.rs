@@ -478,7 +478,7 @@ impl ProgramState {
         self.processes.iter().next().map(|(p, process)| ProcessEnd { proc: *p, kind: process.end() })
     }
 
-    /// Returns the result of this run as the result of a plain run.
+    /// Treats this run as a plain run, and returns its result.
     pub(crate) fn plain_run(&self) -> PlainRun {
         if !self.has_written {
             return PlainRun::Silent(self.first_process_end());

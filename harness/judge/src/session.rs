@@ -457,7 +457,8 @@ impl SessionJudge {
         Some(why)
     }
 
-    /// Returns the reason why the session contains too little information to be judged, if that is the case.
+    /// Returns the reason why the session contains too little information to be judged. Returns `None` if it contains
+    /// enough.
     fn unjudged(&self) -> Option<String> {
         if self.processes.len() == 0 {
             let end = match self.exit {

@@ -58,7 +58,7 @@ pub(crate) fn events<S: AsRef<str>>(lines: &[S]) -> Vec<EventKind> {
     lines.iter().map(|line| event(line.as_ref())).collect()
 }
 
-/// The lines of two ranks that initialize.
+/// The init requests of two ranks, each with its response.
 pub(crate) const INITS: [[&str; 2]; 2] = [
     [
         "0 > cmd=init pmi_version=1 pmi_subversion=1",
@@ -69,13 +69,14 @@ pub(crate) const INITS: [[&str; 2]; 2] = [
         "1 < cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
     ],
 ];
-/// The lines of two ranks that request the name of the keyval space.
+/// The requests of two ranks for the name of the keyval space, each with its response.
 pub(crate) const NAMES: [[&str; 2]; 2] = [
     ["0 > cmd=get_my_kvsname", "0 < cmd=my_kvsname rc=0 kvsname=k"],
     ["1 > cmd=get_my_kvsname", "1 < cmd=my_kvsname rc=0 kvsname=k"],
 ];
 
-/// Returns the lines of ranks that initialize and request the name of the keyval space, followed by the lines `rest`.
+/// Returns the lines in which `ranks` ranks initialize and request the name of the keyval space, followed by the lines
+/// `rest`.
 pub(crate) fn joined<'a>(ranks: usize, rest: &[&'a str]) -> Vec<&'a str> {
     let each = INITS.iter().zip(&NAMES).take(ranks);
     each.flat_map(|(init, name)| [&init[..], name].concat()).chain(rest.iter().copied()).collect()

@@ -648,7 +648,7 @@ mod tests {
     use crate::event::Bytes;
     use crate::testing::{event, events, launched, numbered};
 
-    /// Returns the monitor after these events.
+    /// Returns a monitor that has read these events.
     fn judged(events: impl IntoIterator<Item = EventKind>) -> UpstreamMonitor {
         let (mut monitor, mut connections) = (UpstreamMonitor::default(), Connections::default());
         for event in numbered(events) {

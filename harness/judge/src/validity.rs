@@ -65,8 +65,8 @@ struct LibraryCalls {
 }
 
 impl LibraryCalls {
-    /// Returns whether an event shows that the caller of a library breaks the rules of the API. This is the case if the environment offers
-    /// no process manager, or if a function is called with an invalid argument.
+    /// Returns whether an event shows that the caller of a library breaks the rules of the API. This is the case if the environment of the
+    /// process offers no connection, or if a function is called with an invalid argument.
     fn breaks_api(&mut self, event: &Event) -> bool {
         match &event.kind {
             EventKind::Started { env, .. } => !has_connection(env),
@@ -165,7 +165,8 @@ mod tests {
         is_reached_by_valid_input(&session(rest), PartyKind::Server, seq)
     }
 
-    /// Returns whether `text` from rank 0 is valid input, if the server then closes all connections.
+    /// Returns whether `text` is valid input in a session in which rank 0 sends it and the server then closes all
+    /// connections.
     fn is_valid(text: &str) -> bool {
         is_valid_for_server(&[&format!("0 >| {text}"), "0 closed", "1 closed"], None)
     }

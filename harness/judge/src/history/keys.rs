@@ -1,8 +1,8 @@
 //! Keyval spaces and the barriers of whole groups.
 //!
-//! A put becomes visible to a process when the putting rank has entered a barrier after the put, and the process has left that barrier.
-//! Before that, a get returns the value or nothing. If a key has several values, a get may return any of them. No process leaves a barrier
-//! before all processes have entered it.
+//! After a rank has put a value, the rank enters a barrier. The value is visible to every process that has left this barrier. Until then, a
+//! get returns the value or nothing. If a key has several values, a get may return any of them. No process leaves a barrier before all
+//! processes have entered it.
 
 use std::collections::{BTreeMap, HashMap};
 

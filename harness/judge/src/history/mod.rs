@@ -1,8 +1,8 @@
-//! The history of a session: the operations of all processes, each with its start and end. The check determines whether some order of the
+//! The history of a session: the operations of all processes, each with its start and end. This module determines whether some order of the
 //! operations explains all responses.
 //!
 //! The monitors judge requests in the order of the events. They skip operations that overlap, because a server may handle these in any
-//! order. This check covers overlapping operations. An operation takes effect at a moment between its request and its response. A response
+//! order. This module covers overlapping operations. An operation takes effect at a moment between its request and its response. A response
 //! is explained if these moments can be chosen such that the operations lead to the response. The check has no false positives: behaviour
 //! that a standard leaves open counts as explained, and so does a history that is too large to decide. The check is split into two
 //! independent modules: `keys` checks the operations on each key and the barriers of each group, and `names` checks the operations on each

@@ -9,7 +9,7 @@ use crate::connections::CompletedMessage;
 use crate::event::{Event, EventKind};
 use crate::kvs::is_ambiguous;
 
-/// A reader that extracts the operations of a session, event by event. It stops at the first event that allows the server to abort the job.
+/// A reader that extracts the operations of a session, event by event. It ignores the first abort request and all operations after it.
 #[derive(Debug, Default)]
 pub(crate) struct HistoryReader {
     history: History,

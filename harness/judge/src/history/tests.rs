@@ -38,7 +38,8 @@ struct Point {
 /// The state after some of the points have been processed, according to the literal text of the standards.
 #[derive(Clone, Default)]
 struct Model {
-    /// For each put: the key, the value, the rank, and the number of barriers that this rank had entered.
+    /// For each put: the key, the value, the rank, and the number of barriers that this rank had entered before the
+    /// put.
     pairs: Vec<(Vec<u8>, Vec<u8>, u32, usize)>,
     entered: [usize; 3],
     left: [usize; 3],

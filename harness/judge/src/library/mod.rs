@@ -350,7 +350,7 @@ impl LibraryJudge {
         // A process that has requested the barrier counts as having entered it, regardless of the response.
     }
 
-    /// Reports a process that has left a barrier before every process entered the barrier.
+    /// Reports a process that has left a barrier before every process had entered it.
     fn left_barrier(&mut self, p: Proc) {
         let entered = |p: Proc| self.processes.get(&p).map_or(0, |process| process.barriers);
         let missing = (0..self.ranks).find(|rank| entered(Proc { rank: *rank, ..p }) < entered(p));

@@ -19,8 +19,9 @@ impl Monitor {
         RequestDetail::Barrier((message.framing == Framing::Frames).then_some(rank.barriers_entered))
     }
 
-    /// Records that a barrier or finalize request has an unspecified effect if its process is still in a barrier. In the PMI-2 draft, only
-    /// one thread sends a fence, and finalize is the last request. The draft does not define a second fence or a finalize during a fence.
+    /// Checks whether a process that sends a barrier or finalize request is still in a barrier. If so, records that the request has an
+    /// unspecified effect. In the PMI-2 draft, only one thread sends a fence, and finalize is the last request. The draft does not define a
+    /// second fence or a finalize during a fence.
     pub(super) fn request_in_barrier(&mut self, p: Proc) {
         if self.rank(p).pending.iter().any(|pending| matches!(pending.detail, RequestDetail::Barrier(_))) {
             self.irregular_sent(p);

@@ -109,7 +109,7 @@ fn key_at(line: &[u8], at: usize) -> Option<&[u8]> {
     Some(&before[start..start + end])
 }
 
-/// Returns true if a lenient parser can read the response: one that ignores a CR before the newline and accepts all bytes.
+/// Returns true if a lenient parser can read the response. Such a parser ignores a CR before the newline and accepts all bytes.
 pub(crate) fn is_readable_leniently(message: &Decoded<'_>) -> bool {
     let line = message.text.strip_suffix(b"\r").unwrap_or(message.text);
     let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };

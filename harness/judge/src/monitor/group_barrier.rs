@@ -313,8 +313,8 @@ impl Monitor {
         rank.pending.iter().any(|pending| pending.op != Some(Operation::Barrier))
     }
 
-    /// Reports that a process did not receive a required value. The value is required because another process put it before entering a
-    /// group barrier that this process has left.
+    /// Reports that a get did not return a required value. Another process had put the value and then entered a group barrier, and this
+    /// process had left that barrier before the get.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
         let expected = format!("the value of {}, which a process of the group put earlier", quote_bytes(key));
         self.server_error(p, ids::MPICH_1_2_BARRIER_VISIBLE, expected, ObservationText::message(line));

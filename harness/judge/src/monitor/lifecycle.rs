@@ -31,8 +31,8 @@ fn has_huge_rc(message: &Decoded<'_>) -> bool {
 
 impl Monitor {
     /// Judges the first request that a client sends after it has received bytes that are not a message. RFC 13, Error Handling: the client
-    /// closes the connection and aborts. A client that sends a request other than an abort does neither. A client with a lenient parser may
-    /// accept the bytes, and therefore detect no error.
+    /// closes the connection and aborts. A client that sends a request other than an abort does neither. Bytes that a lenient parser
+    /// accepts do not count, because a client with such a parser detects no error.
     pub(super) fn after_error(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         if rank.received_garbage

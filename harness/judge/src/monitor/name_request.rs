@@ -1,4 +1,4 @@
-//! Requests about published names, for the monitor and for the record of names from earlier jobs.
+//! Requests about published names. The monitor and the record of names from earlier jobs use them.
 
 use pmi_wire::{Decoded, Operation};
 

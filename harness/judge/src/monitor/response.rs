@@ -7,7 +7,7 @@ use pmi_wire::{Decoded, Framing, ProcessMapping};
 
 /// Returns false if a response repeats a field, has an irregular value, or, in a frame, lacks a required field. A client may react to an
 /// irregular response in any way. `is_pending` tests whether a request with a given `thrid` is pending. Responses that cannot be read at
-/// all count as regular here, because the monitor reports them.
+/// all count as regular here, because the monitor reports them separately.
 pub(super) fn is_regular(message: &Decoded<'_>, is_pending: impl Fn(&[u8]) -> bool) -> bool {
     let framing = message.framing;
     let tuples: Vec<(&[u8], &[u8])> = message.tuples().map(|tuple| (tuple.key, tuple.value)).collect();

@@ -151,7 +151,8 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
     Some(OwnEnd { seq, text, is_exception: exception.is_some() })
 }
 
-/// Returns the number of an event and the stderr line that the event reports, if it reports one.
+/// Returns the stderr line that an event reports, preceded by the number of the event. Returns `None` for any other
+/// event.
 fn stderr_line(event: &Event) -> Option<(u64, String)> {
     match &event.kind {
         EventKind::Output { stderr: true, line, .. } => {

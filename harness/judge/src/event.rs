@@ -1,4 +1,4 @@
-//! Events: the single stream of facts that every mode records and the judge reads.
+//! Events: the stream of observations that every mode records and the judge reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -302,7 +302,7 @@ pub enum EventKind {
         /// The exit status or signal.
         exit: Exit,
     },
-    /// The name and the exported functions of the library under test, read from its file.
+    /// The names and the exported PMI functions of the library under test, read from its file.
     LibraryFile {
         /// Name of the file.
         name: String,
@@ -463,7 +463,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the bytes of a message, if the event has one.
+    /// Returns the bytes of the event's message; `None` if the event has no message.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::FromServer { bytes, .. }

@@ -1421,7 +1421,7 @@ mod tests {
     const REFUSED_PUT: &str = "cmd=put_result rc=-1";
     const ACCEPTED_PUT: &str = "0 < cmd=put_result rc=0";
 
-    /// A server starts a separate group of one process for each of the two programs.
+    /// The server starts each of the two requested processes in a separate group of one process.
     #[test]
     fn split_group_is_judged_by_the_requested_size() {
         let child = |rank| Proc { group: 1, rank };

@@ -15,7 +15,7 @@ pub(crate) struct KvsPut {
     /// The number of barriers that the rank had entered before the put. If the put is acknowledged, every process that has completed more
     /// than `entered` barriers must see the value.
     entered: u64,
-    /// The number of puts that were acknowledged before this put; `None` if this put has not been acknowledged.
+    /// The number of puts that were acknowledged before this put was; `None` if this put has not been acknowledged.
     acknowledged: Option<u64>,
 }
 

@@ -50,7 +50,7 @@ type GroupKey = (u32, Vec<u8>);
 #[derive(Debug)]
 struct FirstPut {
     process: Proc,
-    /// The number of the event.
+    /// The number of the event with the put.
     seq: u64,
     /// The number of barriers that the process had entered when it sent the put.
     barriers_entered: usize,
@@ -143,8 +143,8 @@ struct ProcessState {
     exit: Option<Exit>,
     /// The proof that the process does not end, if the process itself is to blame.
     hung: Option<HangProof>,
-    /// The requirement that the process breaks by not ending, and the expected behaviour, if the server's answer to the last request was a
-    /// protocol error.
+    /// The requirement that the process breaks by not ending, and the expected behaviour. `None` unless the server's answer to the last
+    /// request was a protocol error.
     hang_breaks: Option<(&'static str, &'static str)>,
     broken_memory: Option<String>,
     difference: Option<Difference>,

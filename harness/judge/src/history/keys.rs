@@ -1,6 +1,6 @@
 //! Keyval spaces and the barriers of whole groups.
 //!
-//! After a rank has put a value, the rank enters a barrier. The value is visible to every process that has left this barrier. Until then, a
+//! When a rank puts a value and then enters a barrier, the value becomes visible to each process that leaves this barrier. Until then, a
 //! get returns the value or nothing. If a key has several values, a get may return any of them. No process leaves a barrier before all
 //! processes have entered it.
 

@@ -9,7 +9,8 @@ use crate::connections::CompletedMessage;
 use crate::event::{Event, EventKind};
 use crate::kvs::is_ambiguous;
 
-/// A reader that extracts the operations of a session, event by event. It ignores the first abort request and all operations after it.
+/// A reader that extracts the operations of a session, event by event. It ignores the first abort request and all requests and responses
+/// after it.
 #[derive(Debug, Default)]
 pub(crate) struct HistoryReader {
     history: History,

@@ -36,7 +36,7 @@ impl NameRequest {
         name
     }
 
-    /// Returns true if two requests concern the same name and one of them changes it.
+    /// Returns true if two requests concern the same name and at least one of them is a publish or an unpublish.
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         let only_look = matches!((self, other), (Self::Lookup { .. }, Self::Lookup { .. }));
         !only_look && self.name() == other.name()

@@ -86,7 +86,8 @@ fn client_may_read_a_huge_rc_as_success(#[case] answer: &str, #[case] broken: bo
     assert_eq!(found.iter().any(|id| id == early), broken, "{found:?}");
 }
 
-/// If a server shortens a key, a get of the shortened key returns the value.
+/// A server that shortens keys returns the value for the shortened key, so the finding mentions the put of the longer
+/// key.
 #[test]
 fn finding_mentions_a_put_of_a_longer_key() {
     let put = ["0 > cmd=put kvsname=k key=abcdef value=v", "0 < cmd=put_result rc=0"];
@@ -106,7 +107,7 @@ fn finding_mentions_a_put_of_a_longer_key() {
     );
 }
 
-/// On a loaded machine, the wait may time out before the server responds.
+/// On a loaded machine, the wait may time out before the server responds, so a timeout does not prove a silence.
 #[test]
 fn silence_finding_states_whether_it_is_proved() {
     let seen = |proof| {
@@ -337,7 +338,8 @@ fn spawn_with_a_malformed_end_may_be_answered(#[case] end: &str, #[case] broken:
     assert_eq!(after_joining(&[&request, "0 < cmd=spawn_result rc=0 errcodes=0"]), broken);
 }
 
-/// RFC 13 requires the side that detects a protocol error to close the connection and abort.
+/// RFC 13 requires the side that detects a protocol error to close the connection and abort. A client with a lenient
+/// parser may accept invalid bytes in a message, and then detects no error.
 #[rstest]
 #[case::no_tuples(&["complete nonsense"], true)]
 #[case::blanks_only(&["  "], true)]

@@ -11,8 +11,8 @@ use pmi_wire::{Decoded, Direction, Framing, Operation, SpawnProgram};
 use crate::{counters, input, memory, planted};
 
 /// Checks that the client returns a response or an error and never panics. The client must send the intended request, and match responses
-/// to the pending request. After an error, the client must neither send nor accept anything. The result must not depend on the
-/// fragmentation.
+/// to the pending request. After an error, the client must neither send nor accept anything. The result must not depend on how the bytes
+/// are split.
 pub fn run(data: &[u8]) {
     let before = memory::live();
     let mut client = Client::new();

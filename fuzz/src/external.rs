@@ -35,7 +35,7 @@ use crate::counters;
 
 /// Maximum duration of a step, as in a campaign.
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
-/// The target gives up after this number of consecutive sessions that cannot be played.
+/// Number of consecutive unjudged sessions after which the target gives up.
 const MAX_UNPLAYED: u32 = 20;
 
 /// Checks that the server shows no failure that a campaign would detect, except known failures.

@@ -1,7 +1,8 @@
 //! Target: the framer of PMI-2, both directions of a connection, and the parsers of bodies, with arbitrary bytes.
 //!
-//! Input: a byte that selects the maximum length and either frames or a connection, a byte that selects the fragmentation, and the stream.
-//! For a connection, the stream consists of records. Each record consists of a byte that selects the direction, the bytes, and 0xff.
+//! Input: a byte that selects the maximum length and either frames or a connection, a byte that selects how a stream of frames is split,
+//! and the stream. For a connection, the stream consists of records. Each record consists of a byte that selects the direction, the bytes,
+//! and 0xff.
 
 use pmi_wire::pmi2::{Body, BodyError, SemicolonReading};
 use pmi_wire::{Connection, Decoded, Direction, Framer, Framing};
@@ -13,9 +14,9 @@ const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
 const HEADER: usize = 6;
 const READINGS: [SemicolonReading; 2] = [SemicolonReading::Doubled, SemicolonReading::Plain];
 
-/// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation. The framer must not buffer more than
-/// the longest body. Printing and parsing a parsed body must yield the same message. The messages of a connection must not depend on the
-/// fragmentation of either direction.
+/// Checks that the framer returns the bodies that the lengths define, regardless of how the stream is split. The framer must not buffer
+/// more than the longest body. Printing and parsing a parsed body must yield the same message. The messages of a connection must not depend
+/// on how the bytes in either direction are split.
 pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let of_connection = limit & 0x80 != 0;

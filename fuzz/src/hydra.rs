@@ -1,8 +1,8 @@
 //! Target: the decoder of the messages that `hydra_pmi_proxy` sends to `mpiexec`.
 //!
-//! Input: a byte that selects the protocol family, a byte that selects the fragmentation, and records. Each record consists of a byte that
-//! selects the kind of frame, a byte that states the length of the body, and the body. If the kind is 240 or above, the record is not a
-//! frame, and its body is added to the stream unchanged.
+//! Input: a byte that selects the protocol family, a byte that selects how the stream is split, and records. Each record consists of a byte
+//! that selects the kind of frame, a byte that states the length of the body, and the body. If the kind is 240 or above, the record is not
+//! a frame, and its body is added to the stream unchanged.
 
 use pmi_wire::hydra::{CodecError, Decoder, Family, ProxyMessage, ReceivedFrame};
 
@@ -11,8 +11,8 @@ use crate::{memory, planted};
 /// Number of processes that the proxy was asked to start.
 const PROCESSES: usize = 2;
 
-/// Checks that frames are decoded as they were encoded, regardless of the fragmentation. Invalid bytes must cause an error and never a
-/// panic. The decoder must not buffer more bytes than were sent.
+/// Checks that frames are decoded as they were encoded, regardless of how the stream is split. Invalid bytes must cause an error and never
+/// a panic. The decoder must not buffer more bytes than were sent.
 pub fn run(data: &[u8]) {
     let before = memory::live();
     let [family, cut, records @ ..] = data else { return };

@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) {
 }
 
 impl DialectSession {
-    /// Checks that the first group cannot change the responses to the second group, and that the fragmentation of a stream does not matter.
+    /// Checks that the first group cannot change the responses to the second group, and that it does not matter how a stream is split.
     /// Responses must be whole messages. The server's memory must be proportional to the input.
     pub(crate) fn play(&self, data: &[u8]) {
         let before = memory::live();

@@ -37,7 +37,7 @@ const MISSING: &str = "missing";
 const SPAWN_MAX: u64 = 4;
 const VERSIONS: [Version; 3] = [Version::V1_1, Version::V1_2, Version::V2_0];
 
-/// Checks that the monitor has no finding about the reference server, regardless of what its clients do.
+/// Checks that the monitor reports no findings about the reference server, regardless of what its clients do.
 pub fn run(data: &[u8]) {
     let found = judge(data, planted::behaviour());
     assert_eq!(found, None, "the monitor has a finding about a conforming server");

@@ -1,6 +1,6 @@
 //! Target: the framer of lines and the parsers of messages, with arbitrary bytes.
 //!
-//! Input: a byte that selects the maximum length of a line and the reading of values, a byte that selects the fragmentation, and the
+//! Input: a byte that selects the maximum length of a line and the reading of values, a byte that selects how the stream is split, and the
 //! stream.
 
 use pmi_wire::{Decoded, Direction, Framer, Framing, Message, MessageError, Operation, ValueReading};
@@ -11,8 +11,8 @@ use crate::{counters, planted};
 const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
 const READINGS: [ValueReading; 2] = [ValueReading::ToEndOfLine, ValueReading::ToBlank];
 
-/// Checks that the framer returns the lines between newlines, regardless of the fragmentation. A printed message must be parsed as the same
-/// message.
+/// Checks that the framer returns the lines between newlines, regardless of how the stream is split. A printed message must be parsed as
+/// the same message.
 pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let reading = READINGS[usize::from(limit >> 7)];

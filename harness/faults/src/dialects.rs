@@ -19,8 +19,8 @@ pub enum Dialects {
 }
 
 impl Dialects {
-    /// Returns the dialects of requirements: the dialects of their standard, or all dialects if the ids are from several standards. An id
-    /// without a standard is a rule that several standards share.
+    /// Returns the dialects that these requirements apply to: the dialects of their standard, or all dialects if the ids are from several
+    /// standards. An id without a standard names a rule that several standards share.
     pub(crate) fn of_requirements(ids: &[&str]) -> Self {
         const PMI1: [&str; 5] = ["rfc13", "de-facto", "mpich-1", "pmi-port", "singleton"];
         let standard = |id: &str| match id.split_once('.') {

@@ -12,7 +12,7 @@ pub struct ExternalKill {
     pub dialect: Dialects,
     /// The scenario that finds the fault, or `None` if any scenario about one of the requirements may find it.
     pub scenario: Option<&'static str>,
-    /// A finding must cite one of these requirements.
+    /// Ids of requirements. A finding must cite one of them.
     pub requirements: &'static [&'static str],
 }
 

@@ -6,7 +6,7 @@ use pmi_wire::{Framing, Proc};
 /// The format of a frame's length header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LengthFormat {
-    /// The length after spaces, as in the draft.
+    /// The length preceded by spaces, as in the draft.
     RightAligned,
     /// The length followed by spaces.
     LeftAligned,

@@ -10,7 +10,7 @@ use crate::circumstances::Circumstances;
 pub(crate) enum RequestOutcome {
     /// The request succeeds, but has no effect.
     Forgotten,
-    /// The request is answered with a miss.
+    /// The server reports that the key or name does not exist.
     Missed,
     /// The request is not answered.
     Ignored,

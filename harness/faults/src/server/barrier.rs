@@ -27,7 +27,7 @@ impl Server {
         }
     }
 
-    /// Counts a process that enters the barrier again before it is released, if an effect requires this. Returns whether the process was
+    /// Counts a process again if it re-enters the barrier before its release and an effect requires this. Returns whether the process was
     /// counted.
     pub(super) fn counts_reentry(&mut self, from: Proc) -> bool {
         if !self.server.process(from).is_in_barrier()

@@ -9,7 +9,7 @@ use super::{Server, is_own_key};
 use crate::effect::{Effect, GetEffect, PutEffect};
 
 impl Server {
-    /// Returns the key under which a pair is stored.
+    /// Returns the key under which the server stores a pair, as changed by the effects.
     fn alias(&mut self, from: Proc, key: &[u8]) -> Vec<u8> {
         let mut alias = key.to_vec();
         if !is_own_key(key) {
@@ -18,8 +18,8 @@ impl Server {
         alias
     }
 
-    /// Returns the result of a put if the result differs from that of the reference server. Also records every successful put, because
-    /// effects on get need the origin of each value.
+    /// Handles a put, and returns its result. Returns `None` if the reference server must handle the put instead. For an ordinary put, also
+    /// records the origin of the value, which effects on get need.
     pub(super) fn affected_put(
         &mut self,
         from: Proc,
@@ -126,7 +126,7 @@ impl Server {
         ok
     }
 
-    /// Returns the result of a get if the result differs from that of the reference server.
+    /// Handles a get, and returns its result. Returns `None` if the reference server must handle the get instead.
     pub(super) fn affected_get(
         &mut self,
         from: Proc,

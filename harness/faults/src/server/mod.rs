@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Records that the scenario has paused. All later requests are late.
+    /// Records that the scenario has paused. All later requests count as late.
     pub fn pass_time(&mut self) {
         self.state.iter_mut().for_each(|state| state.late = true);
     }

@@ -9,7 +9,8 @@ use super::rare_state::value_of;
 use crate::effect::{Effect, NamesEffect};
 
 impl Server {
-    /// Returns the result of a request if the result differs from that of the reference server.
+    /// Handles a request about a name if an effect applies, and returns the result. Returns `None` if the reference server must handle the
+    /// request instead.
     pub(super) fn affected_names(
         &mut self,
         from: Proc,

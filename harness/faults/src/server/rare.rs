@@ -10,14 +10,14 @@ use crate::edit::{RequestDraft, RequestOutcome, RequestSituation};
 use crate::effect::{BarrierEffect, Effect, PieceEffect};
 
 impl Server {
-    /// Sets the state that the previous job left.
+    /// Sets the state that the previous job passed on.
     pub fn remember(&mut self, before: EarlierJob) {
         if let Some(state) = &mut self.state {
             state.rare.before = before;
         }
     }
 
-    /// Returns the state for the next job.
+    /// Returns the state that this job passes to the next job.
     pub fn left(&self) -> EarlierJob {
         let Some((group, state)) = self.server.groups.first().zip(self.state.as_ref()) else {
             return EarlierJob::default();

@@ -34,7 +34,7 @@ pub(super) struct RareState {
     pub(super) last_values: HashMap<GroupId, Vec<u8>>,
     /// The ranks in the barrier, in the order of entry.
     pub(super) entered: HashMap<GroupId, Vec<u32>>,
-    /// The rank that entered each earlier barrier last.
+    /// For each earlier barrier of a group, the rank that entered it last.
     pub(super) latest: HashMap<GroupId, Vec<u32>>,
     /// Groups in which a request arrived in several reads while another process was in the barrier.
     pub(super) stuck: HashSet<GroupId>,
@@ -48,7 +48,7 @@ pub(super) struct RareState {
     pub(super) withdrawn: Pairs,
     /// True if a process requested the end of the job.
     pub(super) aborted: bool,
-    /// The state that the previous job left.
+    /// The state that the previous job passed on.
     pub(super) before: EarlierJob,
 }
 

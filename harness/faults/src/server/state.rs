@@ -14,7 +14,7 @@ use crate::dialects::Dialects;
 use crate::edit::{Edit, Editable};
 use crate::effect::Effect;
 
-/// Maximum number of times that the result without an edit is computed to check whether the edit makes a difference.
+/// Maximum number of times that the server computes the result without an edit, to check whether the edit makes a difference.
 const MAX_OMISSIONS: u64 = 8;
 
 /// An effect, and the number of occasions so far on which it could have applied.

@@ -608,8 +608,8 @@ mod tests {
         }
     }
 
-    /// Runs a campaign against an implementation that compares the first bytes of each key one by one, without revealing the result in a
-    /// response. Returns the largest number of correct bytes plus one, and the summary.
+    /// Runs a campaign against an implementation that compares the first bytes of each key with a secret, one by one. Only the edges show
+    /// how many bytes are correct. Returns the largest edge that a case covered (the number of correct bytes plus one), and the summary.
     fn run_with_byte_comparison(reports_coverage: bool) -> (u64, CampaignSummary) {
         let folder = tempfile::tempdir().unwrap();
         let most = AtomicU64::new(0);
@@ -650,8 +650,8 @@ mod tests {
         Failure { key, description: String::new(), requirement: None, seq: None, backtrace: None }
     }
 
-    /// Runs a campaign that plays `jobs`, each given as lines, against an implementation that fails in the job after an aborted job.
-    /// Returns the campaign's findings and folder. A campaign that plays each case alone cannot detect this failure.
+    /// Runs a campaign that plays `jobs` against an implementation that fails in the job after an aborted job. Each job is a list of lines.
+    /// A campaign that plays each case alone cannot detect this failure. Returns the campaign's findings and folder.
     fn run_with_memory_of_aborts(jobs: &[&[&str]]) -> (Vec<StoredFinding>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
@@ -839,7 +839,7 @@ mod tests {
         }
     }
 
-    /// If the user interrupts the minimization, the original case is stored. The finding states that it was not minimized. It records no
+    /// If the user interrupts the minimization, the original case is stored. The finding states that its case was not minimized, records no
     /// frequency, and does not claim that invalid input is necessary.
     #[test]
     fn interrupted_minimization_stores_original_case() {

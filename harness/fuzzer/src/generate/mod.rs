@@ -22,7 +22,7 @@ pub trait Generator: Sync {
     ///
     /// # Errors
     ///
-    /// Returns an error only if decisions run out, which never happens: after the last decision byte, the first choice is taken.
+    /// Returns an error only if decisions run out, which never happens: after the last decision byte, generators take the first choice.
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
 
     /// Returns the systematic case with this number, or `None` if the case with this number is random.

@@ -240,7 +240,8 @@ impl CorrectResponse<'_> {
         })
     }
 
-    /// Converts lengths that are relative to a limit to absolute lengths, because a limit has no name before it is announced.
+    /// Replaces lengths that are relative to a limit with absolute lengths, because a scenario cannot refer to a limit before the server
+    /// announces it.
     fn resolve_lengths(&self, line: &mut Template) {
         for piece in &mut line.pieces {
             if let Piece::Fill(expr) = piece

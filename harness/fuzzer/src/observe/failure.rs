@@ -96,7 +96,7 @@ pub enum FailureKind {
 pub enum CrashSite {
     /// The location in the program, as determined by a debugger.
     Place(CrashLocation),
-    /// The location is unknown, because no debugger was attached or could be attached.
+    /// The location is unknown, for example because no debugger was attached.
     Unknown {
         /// The library function that was called.
         call: Option<String>,

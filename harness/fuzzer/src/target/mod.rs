@@ -64,7 +64,7 @@ pub trait Target: Sync {
     fn launched(&self) -> Option<LaunchCounts> {
         None
     }
-    /// Returns the number of cases to play in parallel with this number of workers, including cases that are only waiting.
+    /// Returns the number of cases to play in parallel if there are `workers` workers. The number includes cases that are only waiting.
     fn plays_at_once(&self, workers: usize) -> usize {
         workers
     }

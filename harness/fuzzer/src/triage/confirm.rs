@@ -109,7 +109,8 @@ pub struct MinimizedFailure {
     pub symptom: Option<Symptom>,
 }
 
-/// Returns the requirement to cite for a case in which the harness is a proxy's upstream, if the judge reported no requirement.
+/// Returns the requirement to cite for a case in which the harness is a proxy's upstream, or `None` for any other case. The requirement is
+/// cited only if the judge reported no requirement.
 fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
     let sent_by_case =
         || events.iter().any(|event| matches!(event.kind, EventKind::ToProxy { scripted: true, .. }));

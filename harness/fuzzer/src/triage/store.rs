@@ -62,8 +62,8 @@ pub struct StoredFinding {
     /// The number of runs that showed the failure, out of five runs of the stored case.
     #[serde(rename = "again_minimal")]
     pub repetitions_minimal: u32,
-    /// Number of runs of the stored case that showed the failure, and number of all its runs, if the failure was found with a free
-    /// schedule.
+    /// For a failure that was found with a free schedule, the number of runs of the stored case that showed the failure, and the total
+    /// number of its runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequency: Option<[u32; 2]>,
     /// True if the stored case was minimized completely. Folders of earlier versions do not contain this field.

@@ -147,7 +147,7 @@ fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result
     Ok(Some(format!("argument:{function}")))
 }
 
-/// Changes the response to a request and to all later requests of its kind. Returns the name of the mutation.
+/// Adds steps that answer a request with a mutated response, on one rank or on all ranks. Returns the name of the mutation.
 fn mutate_response(
     request: &CallRequest,
     dialect: Dialect,

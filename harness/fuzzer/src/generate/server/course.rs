@@ -1,4 +1,4 @@
-//! The course of a session against a server, common to all dialects.
+//! The sequence of rounds, barriers and spawns in a session against a server, for all dialects.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Template};

@@ -31,7 +31,7 @@ pub(crate) struct SessionModel<'a, 'b> {
     /// Keys put since the last barrier.
     pub(crate) new_keys: Vec<PutKey>,
     values: Vec<Template>,
-    /// Names of services that were published, and may have been unpublished since.
+    /// Names of services that were published. Some of them may have been unpublished since.
     services: Vec<Template>,
     pub(crate) groups: u32,
     /// True if every process offers PMI-1.2.
@@ -137,7 +137,7 @@ impl SessionModel<'_, '_> {
         format!("k{rank}-{number}")
     }
 
-    /// Returns a key for a put: a new key, or rarely a key that this process has put before.
+    /// Returns a key for a put: usually a new key, but sometimes a key that this process has put before.
     pub(crate) fn key(&mut self, rank: u32) -> Result<Template> {
         let plain = self.plain_key(rank);
         let swarm = self.swarm;
@@ -260,7 +260,7 @@ impl SessionModel<'_, '_> {
         Ok(name)
     }
 
-    /// Adds a name that a spawned process publishes.
+    /// Records the name of a service that a spawned process publishes.
     pub(crate) fn add_service(&mut self, name: Template) {
         self.services.push(name);
     }
@@ -273,7 +273,7 @@ impl SessionModel<'_, '_> {
         }
     }
 
-    /// Returns a port for a service to publish.
+    /// Returns a port to publish with the name of a service.
     pub(crate) fn port(&mut self) -> Result<Template> {
         let mark = format!("tag#{}$port#4242$", self.services.len());
         Ok(match percent(self.u)? {

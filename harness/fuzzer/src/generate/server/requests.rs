@@ -281,8 +281,8 @@ impl SessionModel<'_, '_> {
         Ok(self.request_and_wait(rank, "get-node-attribute", &fields))
     }
 
-    /// Sometimes makes several ranks wait for an attribute that a random rank puts. The random rank may wait as well if it makes concurrent
-    /// requests. In rare cases, the attribute is never put, and the ranks wait forever.
+    /// Sometimes makes several ranks wait for an attribute that a random rank puts. The rank that puts the attribute may also wait for it
+    /// if the rank makes concurrent requests. In rare cases, no rank puts the attribute, and the ranks wait forever.
     pub(crate) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
             return Ok(());
@@ -361,8 +361,8 @@ impl SessionModel<'_, '_> {
         Ok(vec![request, must_answer(rank, op)])
     }
 
-    /// Returns requests from the spawned processes. The processes get the values that were put for them, keys that also exist in the
-    /// parents' group, and their own keys.
+    /// Returns requests from the spawned processes. Among other requests, the processes get keys that the spawn may have put for them,
+    /// keys of the parents' group, and keys that they put themselves.
     pub(crate) fn child_requests(&mut self, group: u32) -> Result<Vec<Statement>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;

@@ -1,5 +1,5 @@
 //! The systematic sessions at the start of a campaign against a library. They cover lengths, bytes, buffers, failure responses and orders
-//! of calls, or repeat a single call many times.
+//! of calls. Some sessions repeat a single call many times.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,7 +59,7 @@ fn call_of_kind(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCal
     decided.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Returns the call that begins a program, with one of the requests that it causes, as selected by `which`.
+/// Returns the call that begins a program, with one of the requests that it causes. `which` selects the request.
 fn begin(libraries: &LibraryGenerator, which: u8) -> PlannedCall {
     let begun = libraries.begin(&mut Unstructured::new(&[which; 16]), 1);
     begun.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
@@ -205,7 +205,7 @@ impl LibrarySessionBuilder<'_> {
         self.body.push(call.stmt());
     }
 
-    /// Adds a call with the correct response, in which the requested value exists.
+    /// Adds a call whose request receives the correct response. If the call requests a value, the value exists.
     fn plain(&mut self, call: PlannedCall) {
         match call.request.clone().filter(|request| request.depends_on_others()) {
             Some(request) => {

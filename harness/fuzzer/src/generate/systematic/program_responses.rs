@@ -28,8 +28,8 @@ pub(crate) enum ProgramSession {
     Vary(&'static str),
 }
 
-/// Number of sessions of a series that come first. The remaining sessions rarely find further failures, so they come after the first
-/// sessions of all series.
+/// Number of sessions of each kind that are played first. The remaining sessions rarely find further failures, so they are played after
+/// the first sessions of all kinds.
 const FIRST_SESSIONS: usize = 64;
 
 /// Maximum length of the first write, in bytes. Most responses are shorter.

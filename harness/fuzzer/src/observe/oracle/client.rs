@@ -118,8 +118,8 @@ fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }
 
-/// Returns whether a hang is excused. It is excused if the harness has killed a process, sends a plausible wrong value, or owes a response
-/// to the process or to another process that it may wait for.
+/// Returns whether the harness may have caused a hang. This is the case if the harness has killed a process, sends a plausible wrong value,
+/// or owes a response to the process or to another process, for which the first process may be waiting.
 fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let killed = events.iter().any(|e| matches!(e.kind, EventKind::Ended { ours: true, .. }));
     if killed || sends_wrong_value(case) {

@@ -38,7 +38,7 @@ const CLIENT_CITES: &str = ids::RFC13_ERROR_ABORT;
 /// A scenario with the metadata of a campaign.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// The scenario. Its steps are those that [`Case::from_scenario`] accepts.
+    /// The scenario. It contains only steps that [`Case::from_scenario`] accepts.
     pub scenario: Scenario,
     /// Each mutation with the kind of message that it changed, as in `token:put`.
     pub ingredients: BTreeSet<String>,

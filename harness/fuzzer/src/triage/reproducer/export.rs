@@ -9,7 +9,7 @@ use super::summary::{FindingSummary, Reproducer};
 use super::symptom::{NotReproducible, Symptom};
 
 /// Returns the program that reproduces a symptom. `events` is the session that showed the symptom. `quote` returns the text of a line of
-/// the scenario, because only that line states how a process of the harness ended.
+/// the scenario. The text is needed for a process of the harness that ended, because no event states how it ended.
 ///
 /// # Errors
 ///

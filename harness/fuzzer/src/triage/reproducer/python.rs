@@ -53,8 +53,8 @@ pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\
 
 const LAUNCH: &str = "job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)";
 
-/// Python code that starts a process, and launches a manager that connects to it. The process is not the script itself, because the manager
-/// may kill it.
+/// Python code that starts a process, and launches a manager that connects to it. The script does not play the process itself, because the
+/// manager may kill the process.
 const LAUNCH_BY_SINGLETON: &str = "\
 listener, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
 first = subprocess.Popen([sys.executable, \"-c\", \"import os; os._exit(int(os.read(0, 9) or 0))\"], stdin=theirs, start_new_session=True)
@@ -85,7 +85,7 @@ gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(chi
 [time.sleep(0.1) for _ in range(60) if job.poll() is None]; said = job.poll()
 ";
 
-/// The remark in a script that pauses the launcher, with the reason.
+/// The remark that explains why a script pauses the launcher.
 const RACE_REMARK: &str = "a race: the launcher dies only if it is slow to read its standard input, so this script pauses it there (x86-64)";
 
 /// Environment variables whose values differ between runs or machines.

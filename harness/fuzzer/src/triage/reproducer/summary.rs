@@ -38,7 +38,7 @@ pub struct FindingSummary<'a> {
     pub expected: &'a str,
     /// The observed behaviour.
     pub seen: &'a str,
-    /// Number of runs that showed the finding, and number of all runs, if the two differ.
+    /// Number of runs that showed the finding and total number of runs, or `None` if the reproducer states no frequency.
     pub run_counts: Option<(u32, u32)>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct RequestSituation {
     /// For each operation, the number of requests that the process has made, including this request. The entry `thread` counts the
     /// requests with a `thrid`.
     pub(crate) counts: Vec<(&'static str, u64)>,
-    /// The number of puts since the last barrier, including this one.
+    /// The number of puts that the process has made since the last barrier, including this request.
     pub(crate) puts_in_round: u64,
     /// True if the process is already waiting in the barrier.
     pub(crate) waits: bool,

@@ -8,7 +8,7 @@ use super::Server;
 use crate::effect::{Effect, GroupBarrierEffect};
 
 impl Server {
-    /// Enters the barrier that a request names. Returns whether an effect has handled the request.
+    /// Enters the barrier that a request names. Returns false if the reference server must handle the request instead.
     pub(super) fn enter(
         &mut self,
         from: Proc,

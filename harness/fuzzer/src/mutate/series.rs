@@ -134,8 +134,8 @@ impl CorrectResponse<'_> {
         )]
     }
 
-    /// Returns the number of fields that can be reordered. In a frame, these are all fields. In a line, these are the fields before the first
-    /// `value` or `msg`, which extends to the end of the line.
+    /// Returns the number of fields that can be reordered. In a frame, these are all fields. In a line, these are the fields before
+    /// the first `value` or `msg`, which extends to the end of the line.
     fn to_end_of_line(&self, fields: &FieldList) -> usize {
         let runs = |key: &str| self.encoding() != Encoding::Body && ["value", "msg"].contains(&key);
         fields.iter().position(|field| runs(&field.key)).unwrap_or(fields.len())

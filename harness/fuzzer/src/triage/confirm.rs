@@ -357,8 +357,8 @@ impl Examiner<'_> {
     }
 
     /// Minimizes the case of a failure. `waiting` is the number of other failures that wait to be examined. If the failure occurs with
-    /// valid input, the smallest case also contains only valid input. Returns `None` if the failure seems to need the earlier job, but does
-    /// not occur reliably after that job.
+    /// valid input, the smallest case also contains only valid input. Returns `None` if the failure seems to need the earlier job but does
+    /// not occur reliably after that job, or if no run shows whether the failure needs the earlier job.
     pub fn shrink(&self, shown: ConfirmedFailure, waiting: usize) -> Option<MinimizedFailure> {
         let ConfirmedFailure { ref key, ref case, number, repetitions: again, run_time: one, valid, .. } =
             shown;
@@ -461,16 +461,16 @@ impl Examiner<'_> {
         Some(MinimizedFailure { finding: found, case: best.case, run, symptom })
     }
 
-    /// Returns the case with an earlier job that does nothing, if a server is under test.
+    /// Returns the case with an earlier job that does nothing, or `None` if no server is under test.
     fn after_idle(case: &Case) -> Option<Case> {
         let dialect = case.scenario.dialect;
         let idle = Case::in_dialect(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
         case.with_earlier_job(&idle)
     }
 
-    /// Returns the case with itself as the earlier job, if the failure needs an earlier run of the same case. When a case is played
-    /// repeatedly, every run but the first follows a run of the same case. The failure needs such an earlier run if it disappears after an
-    /// idle job.
+    /// Returns the case with itself as the earlier job, or `None` unless the failure needs an earlier run of the same case. When a case is
+    /// played repeatedly, every run but the first follows a run of the same case. The failure needs such an earlier run if it disappears
+    /// after an idle job.
     fn after_itself(&self, case: &Case, filter: FailureFilter<'_>, again: u32) -> Option<Case> {
         let after_idle = Self::after_idle(case)?;
         if (0..CONFIRMATION_RUNS)

@@ -110,7 +110,8 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     distinct(all)
 }
 
-/// Returns the judge's findings that are failures. If `over` is true, the server has exited, and a missing response is not a failure.
+/// Returns the judge's findings that are failures. If `over` is true, a missing response is not a failure, because the server has already
+/// failed in a more serious way or was stopped by the harness.
 fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
     let is_end = |finding: &Finding| finding.kind == Some(ObservationKind::ConnectionEnd);
     let fails = |finding: &&Finding| {

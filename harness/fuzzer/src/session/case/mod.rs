@@ -110,7 +110,7 @@ impl Case {
         Ok(Self { scenario, ingredients: BTreeSet::new(), earlier: None })
     }
 
-    /// Returns this case as the job after `earlier`, if a server is under test and this case has no earlier job yet.
+    /// Returns this case as the job after `earlier`. Returns `None` if this case already has an earlier job, or if no server is under test.
     pub(crate) fn with_earlier_job(&self, earlier: &Self) -> Option<Self> {
         let alone = self.tests() == ImplementationKind::Server && self.earlier.is_none();
         let earlier = Self { earlier: None, ..earlier.clone() };
@@ -370,7 +370,8 @@ impl Case {
             && sent_bytes.iter().all(|sent_bytes| spawn_guard::is_bounded(sent_bytes))
     }
 
-    /// Returns this case with an additional step that starts all ranks, if the case lacks such a step and a server is under test.
+    /// Returns this case with an additional step that starts all ranks. Returns `None` if the case already has such a step, or if no server
+    /// is under test.
     pub(crate) fn joined(&self) -> Option<Self> {
         let joins = |statement: &Statement| matches!(ServerStep::of(statement), Some(ServerStep::Join));
         if self.tests() != ImplementationKind::Server || self.scenario.body.iter().any(joins) {
@@ -381,7 +382,8 @@ impl Case {
         Some(joined)
     }
 
-    /// Returns this case with a regular start in place of the individual ranks' start requests.
+    /// Returns this case with a regular start in place of the individual ranks' start requests. Returns `None` if the case already has a
+    /// regular start, or if no server is under test.
     pub(crate) fn with_regular_start(&self) -> Option<Self> {
         // A request for the job id is not part of the start, since a process may send it at any time.
         let begins = |op: &Op| *op == Op::offer() || op.is(&["init", "maxes"]) || op.binds("kvs");

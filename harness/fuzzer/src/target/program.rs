@@ -138,7 +138,7 @@ impl ClientTarget {
     ///
     /// # Errors
     ///
-    /// Returns an error if the library cannot be loaded.
+    /// Returns an error if the library cannot be loaded, or if the case that tests this cannot be judged.
     pub fn has_requests(&self, dialect: Dialect) -> Result<bool, CaseError> {
         let outcome = self.outcome(&probe_case(dialect), MIN_HANG_TIME.max(self.wait))?;
         match outcome.unjudged {

@@ -95,8 +95,8 @@ impl KnownFailures {
             .map_err(|error| KnownError::Text { file: file.to_owned(), error: Box::new(error) })
     }
 
-    /// Returns the text of a file of known buckets. The text has an entry for every crash location and every other bucket. The user adds
-    /// the reasons.
+    /// Returns the text of a file of known buckets. The text has an entry for every crash location, and for every bucket without a crash
+    /// location. The user adds the reasons.
     ///
     /// # Errors
     ///

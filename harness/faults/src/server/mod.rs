@@ -394,8 +394,8 @@ impl Server {
         if done { Ok(()) } else { self.server.perform(from, allowed) }
     }
 
-    /// Returns an error for a request that arrives while another request from the same process is unanswered, if an effect requires the
-    /// error. PMI-1.2 and PMI-2 allow such requests.
+    /// Rejects a request that arrives while another request from the same process is unanswered, if an effect requires this. PMI-1.2 and
+    /// PMI-2 allow such requests.
     fn reject_concurrent(&mut self, from: Proc, request: &ServerRequest<'_>) -> Result<(), ProtocolError> {
         let waits = !self.server.process(from).held.is_empty() || self.server.is_in_group_barrier(from);
         let is_exempt = matches!(request, ServerRequest::Abort { .. } | ServerRequest::Barrier { .. });

@@ -98,7 +98,7 @@ fn parts(bytes: &[u8], dialect: Dialect) -> Vec<MessagePart> {
     all
 }
 
-/// Returns the body of the frame at the beginning of `bytes`, if the frame is complete.
+/// Returns the body of the frame at the beginning of `bytes`, or `None` if there is no complete frame.
 fn frame(bytes: &[u8]) -> Option<&[u8]> {
     let header = bytes.get(..HEADER)?.trim_ascii();
     let length: usize = std::str::from_utf8(header).ok()?.parse().ok()?;

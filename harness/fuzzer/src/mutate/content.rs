@@ -119,7 +119,7 @@ fn requests_content(statement: &Statement) -> bool {
     !found
 }
 
-/// Returns the rank that makes a request, and the name in the request, if the request is a single message.
+/// Returns the rank that makes a request, and the name in the request. Returns `None` unless the request is a single message with a name.
 fn name_of(statement: &Statement) -> Option<(u32, Vec<u8>)> {
     let Some(ServerStep::Write { rank, lines: [line], partial: false, .. }) = ServerStep::of(statement)
     else {

@@ -27,7 +27,7 @@ fn with_header(header: &[u8], body: &Template) -> Template {
     whole
 }
 
-/// Returns the bytes of a frame, if its length is known.
+/// Returns the bytes of the frame with this body, or `None` if the length of the body is unknown or too large for the header.
 pub(crate) fn framed(body: &Template) -> Option<Template> {
     Some(with_header(&frame_header(known_length(body)?)?, body))
 }

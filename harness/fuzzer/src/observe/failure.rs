@@ -264,7 +264,7 @@ impl FailureKey {
         }
     }
 
-    /// Returns the last action before the failure, if it is known.
+    /// Returns the last action before the failure, or `None` if the key does not contain it.
     pub(crate) fn after(&self) -> Option<&LastAction> {
         match self {
             Self::Crash { site: CrashSite::Unknown { after, .. }, .. } => after.as_ref(),

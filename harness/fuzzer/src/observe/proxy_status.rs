@@ -48,7 +48,7 @@ pub(crate) fn install(implementation: &mut Implementation) -> io::Result<Option<
     Ok(Some(ProxyStatus { _folder: folder }))
 }
 
-/// Returns the program and the signal that killed it, if the script printed this line.
+/// Returns the program and the signal that killed it, or `None` if this line does not come from the script.
 pub(crate) fn read(line: &str) -> Option<(String, i32)> {
     let (name, signal) = line.strip_prefix(MARK)?.split_once(' ')?;
     Some((name.to_owned(), signal.trim().parse().ok()?))

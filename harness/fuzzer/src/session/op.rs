@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 impl Op {
-    /// Returns the operation with this name in a dialect, if the dialect has it.
+    /// Returns the operation with this name in a dialect, or `None` if the dialect does not have it.
     pub(crate) fn of(dialect: Dialect, operation: &str) -> Option<Self> {
         Self::find(dialect.framing(), |row| row.operation == operation)
     }
@@ -85,7 +85,7 @@ impl Op {
         self.exchange().command_key()
     }
 
-    /// Returns the command of the response, if the operation has one.
+    /// Returns the command of the response, or `None` if the operation has no such command.
     pub(crate) fn response_name(self) -> Option<&'static str> {
         self.exchange().response
     }

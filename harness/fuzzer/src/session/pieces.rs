@@ -160,7 +160,7 @@ pub(crate) fn bytes_of(line: &Template) -> Vec<u8> {
     text
 }
 
-/// Returns the length of a body, if it is known before the case is played.
+/// Returns the length of a body, or `None` if the length is known only when the case is played.
 pub(crate) fn known_length(body: &Template) -> Option<usize> {
     let known = |piece: &Piece| matches!(piece, Piece::Literal { .. } | Piece::Fill(Expr::Number(_)));
     body.pieces.iter().all(known).then(|| bytes_of(body).len())

@@ -74,8 +74,8 @@ impl MessageReader {
     }
 }
 
-/// Returns the length of the first line without its newline, if the line is complete. All lines of a program in a spawn count as one line,
-/// which ends with `endcmd` or before the next message.
+/// Returns the length of the first line without its newline, or `None` if the line is incomplete. All lines of a program in a spawn count
+/// as one line, which ends with `endcmd` or before the next message.
 fn line_length(bytes: &[u8]) -> Option<usize> {
     let mut end = memchr::memchr(b'\n', bytes)?;
     if !bytes.starts_with(b"mcmd=") {

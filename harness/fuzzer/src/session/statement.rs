@@ -318,7 +318,7 @@ fn are_sent(lines: &[Template]) -> bool {
     })
 }
 
-/// Returns the rank in the first group that a statement belongs to, if it belongs to exactly one rank.
+/// Returns the rank in the first group that a statement belongs to, or `None` unless it belongs to exactly one such rank.
 pub(crate) fn rank_of(statement: &Statement) -> Option<u32> {
     let Statement::Step(Step {
         target: StepTarget::Ranks { group: 0, set: RankSet::Ranges(ranges) }, ..

@@ -60,7 +60,7 @@ pub trait Target: Sync {
     fn command(&self) -> &[String];
     /// Returns a text that describes the version of the implementation.
     fn version(&self) -> String;
-    /// Returns the numbers of jobs and processes launched so far, if they are counted.
+    /// Returns the numbers of jobs and processes launched so far, or `None` if they are not counted.
     fn launched(&self) -> Option<LaunchCounts> {
         None
     }
@@ -97,7 +97,7 @@ fn append_events(events: &mut Vec<Event>, reported: Vec<EventKind>) {
 }
 
 impl CaseRun {
-    /// Returns the failure with this key, if it occurred.
+    /// Returns the failure with this key, or `None` if it did not occur.
     pub fn failure(&self, key: &FailureKey) -> Option<&Failure> {
         self.failures.iter().find(|failure| failure.key == *key)
     }

@@ -47,7 +47,8 @@ impl ResponseHeader {
         self.exchange.map_or(&[], |exchange| exchange.results)
     }
 
-    /// Returns whether the response has a flag that distinguishes a miss from a success, as for gets and lookups in PMI-2.
+    /// Returns whether the response has a flag that distinguishes a miss from a success. In PMI-2, responses to gets and lookups have this
+    /// flag.
     fn has_flag(&self) -> bool {
         self.results().iter().any(|field| field.name == FOUND)
     }

@@ -185,7 +185,7 @@ fn putting_an_attribute_answers_waiting_gets() {
     assert_eq!(job.ask(3, "cmd=info-putnodeattr;key=k;value=w;"), answers);
 }
 
-/// Draft, "Thread Safety": another thread of the process may enter the next fence.
+/// While one thread of a process is waiting in a fence, another thread may already enter the next fence (draft, "Thread Safety").
 #[test]
 fn thread_may_enter_the_next_fence_early() {
     let mut job = Job::pmi2();

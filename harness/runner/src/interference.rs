@@ -77,7 +77,7 @@ impl ConcurrentScenarios {
         (played, lock(&self.playing).remove(&index).unwrap_or_default())
     }
 
-    /// Replays a failed scenario alone, and then with the scenarios in `beside`, which ran at the same time, to find out whether those
+    /// Replays a failed scenario alone, and then with the scenarios in `beside`, which ran at the same time, to find out whether they
     /// interfere with it. `name` is the name of the failed scenario, and `fails` plays that scenario. `play` plays a scenario of the run by
     /// its index, and `names` returns a scenario's name by its index. Returns the results as events, or no events if the scenario also
     /// fails alone.

@@ -24,7 +24,7 @@ use pmi_wire::ConnectionMethod;
 /// Maximum time for a process to report that no process manager has connected to it.
 const REPORT_WAIT: Duration = Duration::from_secs(10);
 
-/// The outcome of a scenario and its duration; or a verdict and its reason, if the scenario could not be played.
+/// The outcome of a scenario and its duration or, if the scenario could not be played, a verdict and its reason.
 pub(crate) type PlayResult = Result<(ScenarioOutcome, Duration), (Verdict, String)>;
 
 /// The implementation under test.

@@ -86,7 +86,7 @@ pub struct VariationResult {
     /// The behaviour of a server with the variation.
     #[serde(rename = "about")]
     pub description: &'static str,
-    /// Scenarios with findings, although a variation must not cause any finding.
+    /// Scenarios that report findings, although the standard allows the variation.
     #[serde(rename = "punished_by")]
     pub findings: Vec<KillResult>,
 }
@@ -143,7 +143,7 @@ impl KillMatrix {
     ///
     /// * Every fault is killed in all its dialects.
     /// * Findings cite common rules as `faults.toml` states.
-    /// * No variation has a finding.
+    /// * No variation causes a finding.
     /// * Every server requirement that must be tested with a fault is cited by a finding about a fault that breaks it.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
@@ -368,7 +368,7 @@ impl<'a> FaultCase<'a> {
         self.result.is_killed() && open.all(|id| self.result.cited().any(|cited| cited == *id))
     }
 
-    /// Plays the next scenario, if any is left. Returns whether a scenario was played.
+    /// Plays the next scenario. Returns false if no scenario was left.
     fn play_next(&mut self, suite: &Suite, behaviour: &Behaviour, limits: ScenarioLimits) -> bool {
         let Some(scenario) = self.scenarios.next() else { return false };
         let outcome = play_scenario(suite, scenario, behaviour, limits).0;

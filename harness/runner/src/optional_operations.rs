@@ -206,8 +206,8 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
     operations
 }
 
-/// Returns which of the operations spawn, names and PMI-1.2 a server supports in a dialect. Operations without a claim are probed, but a
-/// bare proxy counts as lacking them. Campaigns use these operations.
+/// Returns which of the operations spawn, names and PMI-1.2 a server supports in a dialect. Operations without a claim are probed, except
+/// that a bare proxy counts as lacking them. Campaigns use the returned operations.
 pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capability> {
     let Iut::Processes(implementation, _) = prober.iut else { return BTreeSet::new() };
     let offers = |need: &Capability| match implementation.claimed_capabilities.get(need) {
@@ -328,7 +328,7 @@ fn loses_spawned(prober: Prober<'_>, dialect: Dialect) -> bool {
         })
 }
 
-/// Returns the evidence that a server does not accept an offer of version 2.0, if any.
+/// Returns the evidence, if any, that a server does not accept an offer of version 2.0.
 fn speaks_no_pmi2(prober: Prober<'_>) -> Option<String> {
     let outcome = prober.outcome(include_str!("probes/pmi2.pmi"))?;
     match support(&outcome, Capability::Spawn, b"cmd=init") {
@@ -453,7 +453,7 @@ fn probe_wire_use(prober: Prober<'_>, api: Dialect) -> Option<Option<String>> {
     (failed.is_some() || is_judged).then_some(failed)
 }
 
-/// Returns the reason why a library cannot be judged under its own process manager, if there is such a reason.
+/// Returns the reason why a library cannot be judged under its own process manager, or `None` if no such reason was found.
 fn fails_under_its_manager(prober: Prober<'_>, api: Dialect, server: &Implementation) -> Option<String> {
     let outcome = prober.outcome(initialization(api, true))?;
     if outcome.crashed.is_some() || outcome.hung {

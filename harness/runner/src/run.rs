@@ -491,7 +491,7 @@ fn play_attempts(
     Ok(AttemptsResult { result, events, unresponsive, scenario_error: mistake, interrupted })
 }
 
-/// Returns a line of a scenario's file by its number. Line 0 is empty.
+/// Returns a line of a scenario's file by its number, which starts at 1. Returns an empty string if the file has no such line.
 fn quote_line(source: &SourceFile, line: usize) -> String {
     let text = line.checked_sub(1).and_then(|before| source.text.lines().nth(before));
     text.unwrap_or_default().to_owned()

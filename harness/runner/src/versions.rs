@@ -38,7 +38,7 @@ pub(crate) enum ProbeResponse {
 }
 
 impl ProbeResponse {
-    /// Returns the version that a response to init accepts.
+    /// Returns the version in a successful response to init.
     pub(crate) fn version(&self) -> Option<Version> {
         let message = self.message().filter(Decoded::is_success)?;
         message.version()
@@ -419,7 +419,7 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     all
 }
 
-/// Returns the command of a request, or the request itself, truncated to 40 bytes, if it has no command.
+/// Returns the command of a request or, if it has no command, the request itself. The result is truncated to 40 bytes.
 pub(crate) fn command_of((framing, text): &(Framing, Vec<u8>)) -> String {
     let end = if *framing == Framing::Lines { b' ' } else { b';' };
     let first = text.split(|byte| *byte == end).next().unwrap_or_default();
@@ -427,7 +427,7 @@ pub(crate) fn command_of((framing, text): &(Framing, Vec<u8>)) -> String {
     word[..word.len().min(40)].escape_ascii().to_string()
 }
 
-/// Returns the exit of the first process, if the process ended on its own.
+/// Returns the exit of the first process, or `None` if the process did not end on its own.
 pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
     events.iter().find_map(|event| match &event.kind {
         EventKind::Exited { proc, exit } if *proc == (Proc { group: 0, rank: 0 }) => Some(*exit),

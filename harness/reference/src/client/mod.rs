@@ -1,6 +1,6 @@
 //! The client's side of PMI for a single process, in every dialect.
 //!
-//! Each operation has a method, which returns the bytes to send. Pass received bytes to [`Client::receive`], which returns the response.
+//! Each operation has a method that returns the bytes to send. Pass received bytes to [`Client::receive`], which returns the response.
 //! The client rejects requests that its standard does not allow ([`ClientMisuse`]), and detects servers that do not comply
 //! ([`ServerError`]). After a `ServerError`, the connection can no longer be used.
 
@@ -104,9 +104,9 @@ pub enum ServerError {
 /// A response from the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerResponse {
-    /// The version to use: the response to init.
+    /// The response to init: the version to use.
     Init(Version),
-    /// The process has joined its job: the response to fullinit.
+    /// The response to fullinit: the process has joined its job.
     Joined {
         /// The rank of the process.
         rank: u64,
@@ -264,12 +264,13 @@ impl Client {
         self.version
     }
 
-    /// Returns the limits, if the server has sent them. The limits of PMI-2 are constant.
+    /// Returns the limits of the keyval space, or `None` if the server has not sent them yet. In PMI-2, returns the constant limits of the
+    /// draft.
     pub fn limits(&self) -> Option<KvsLimits> {
         if self.is_pmi2() { Some(DRAFT_LIMITS) } else { self.maxes }
     }
 
-    /// Returns the name of the keyval space, if the server has sent it.
+    /// Returns the name of the keyval space, or `None` if the server has not sent it yet.
     pub fn keyval_space(&self) -> Option<&[u8]> {
         self.kvsname.as_deref()
     }
@@ -514,7 +515,7 @@ impl Client {
         self.request("finalize", &[])
     }
 
-    /// Reads bytes from the server, and returns the response that they complete, if any. After an error, the client must close the
+    /// Reads bytes from the server, and returns the first response that they complete, if any. After an error, the client must close the
     /// connection (RFC 13, "Error Handling").
     pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<ServerResponse, ServerError>> {
         if bytes.is_empty() {
@@ -530,7 +531,8 @@ impl Client {
         self.next_response()
     }
 
-    /// Returns the next response, if the last received bytes contained several responses.
+    /// Returns the next response, or `None` if no complete response is left. Call this after [`receive`](Self::receive), because the
+    /// received bytes may contain several responses.
     pub fn next_response(&mut self) -> Option<Result<ServerResponse, ServerError>> {
         if self.phase == ClientPhase::Broken {
             return None;
@@ -642,7 +644,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Completes a message, whose tuples are already encoded, with the framing of the connection.
+    /// Adds the framing of the connection to a message whose tuples are already encoded.
     fn complete(&self, tuples: Vec<u8>) -> Result<Vec<u8>, ClientMisuse> {
         let length = tuples.len();
         let too_long = ClientMisuse::TooLong { what: "message", length, limit: 999_999 };

@@ -38,8 +38,8 @@ impl Server {
     /// Releases each barrier, including group barriers, with a failure if processes in it are waiting for a process that has left.
     ///
     /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not define these errors. A process that has finalized,
-    /// or that has closed its connection before a successful init, will never enter it. Without this rule, the other processes would wait
-    /// forever. (A process that ends between init and finalize aborts its process group instead: see [`Server::closed`].)
+    /// or that has closed its connection before a successful init, will never enter the barrier. Without this rule, the other processes
+    /// would wait forever. (If a process ends between init and finalize, its process group is aborted instead: see [`Server::closed`].)
     pub fn fail_lost_barriers(&mut self, group: GroupId) {
         self.fail_group_barriers(group);
         // Another thread of a process may be waiting in the next barrier, which then fails as well.
@@ -54,7 +54,8 @@ impl Server {
         group.left_count > 0 && group.entered_count > 0
     }
 
-    /// Answers all processes that are waiting in the barrier. If several threads of a process are waiting, only one request is answered.
+    /// Answers all processes that are waiting in the barrier. If several threads of a process are waiting, only one of their requests
+    /// is answered.
     pub fn release_barrier(&mut self, id: GroupId, done: Result<(), &'static str>) {
         for rank in 0..self.size(id) {
             self.answer_in_barrier(Proc { group: id, rank }, done);

@@ -39,8 +39,9 @@ impl Server {
         self.reply(from, header, answer);
     }
 
-    /// Returns the pair at the index `at`, and `index + 1` as the next index (RFC 13, "`PMI_KVS_Iter_first`" and "`PMI_KVS_Iter_next`").
-    /// The pairs of a group's own space are in the order of their keys.
+    /// Answers a request for the pair at `index` (RFC 13, "`PMI_KVS_Iter_first`" and "`PMI_KVS_Iter_next`"). The response contains the pair
+    /// at `at`, and `index + 1` as the next index. `at` equals `index` unless a wrapper passes a different number. The pairs of a group's
+    /// own space are in the order of their keys.
     pub fn pair_by_index(&self, from: Proc, name: &[u8], index: u64, at: u64) -> OperationResult {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let pair = match self.created_space(Some(name)) {

@@ -1,7 +1,7 @@
 //! The keyval space: put and get, in every dialect.
 //!
-//! [`Server::put`] refuses a second put of the same key, and keeps the first value. [`Server::get`] answers a get before the barrier
-//! immediately. The response contains the value if it has been put, and otherwise reports a miss: `rc=-1` in PMI-1, and `found=FALSE` with
+//! [`Server::put`] refuses a second put of the same key, and keeps the first value. [`Server::get`] answers immediately, even before the
+//! barrier. The response contains the value if it has been put, and otherwise reports a miss: `rc=-1` in PMI-1, and `found=FALSE` with
 //! `rc=0` in PMI-2.
 
 use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX};

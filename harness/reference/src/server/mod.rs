@@ -2,7 +2,7 @@
 //!
 //! The driver passes bytes and process events to [`Server::receive`], [`Server::closed`] and [`Server::spawned`], and performs the actions
 //! that [`Server::next_action`] returns. [`Server::read`] decodes requests, and [`Server::perform`] passes them to their handlers, which
-//! are grouped by subject into files. The methods that `receive` calls are public, so that a wrapper can change requests and responses.
+//! are grouped into files by subject. The methods that `receive` calls are public, so that a wrapper can change requests and responses.
 
 mod attributes;
 mod barrier;

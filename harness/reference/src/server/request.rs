@@ -136,7 +136,7 @@ pub struct AllowedRequest<'a> {
 }
 
 impl Server {
-    /// Reads a message, and checks that the process may send it now. Returns `None` for a part of a request.
+    /// Reads a message, and checks that the process may send it now. Returns `None` if the message is only a part of a request.
     ///
     /// # Errors
     ///

@@ -35,7 +35,7 @@ impl Server {
     }
 
     /// Reports the result of a [`ServerAction::Spawn`]. `errcodes` contains an error code for each process, which is 0 for success. If a
-    /// code is not 0, the whole spawn has failed, and the group no longer exists.
+    /// code is not 0, the whole spawn has failed, and the group is marked as aborted.
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         let Some(at) = self.spawns.iter().position(|(spawned, _)| *spawned == group) else { return };
         let (_, by) = self.spawns.swap_remove(at);

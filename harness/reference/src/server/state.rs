@@ -100,8 +100,8 @@ pub struct ProcessGroup {
     pub entered_count: u32,
     /// Group barriers that at least one process has entered.
     pub open_barriers: Vec<OpenBarrier>,
-    /// The number of processes that have left: finalized or closed. The number is stored, because counting for every barrier would take too
-    /// long.
+    /// The number of processes that have finalized or whose connections are closed. It is stored because counting these processes for every
+    /// barrier would take too long.
     pub left_count: u32,
     /// True if the group was aborted.
     pub aborted: bool,

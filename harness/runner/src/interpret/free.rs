@@ -23,8 +23,8 @@ const HOLD_TIME: Duration = Duration::from_millis(1);
 const PAUSE_TIME: Duration = Duration::from_millis(20);
 
 impl Interpreter<'_> {
-    /// In a free schedule, stores a step for each of its ranks, to be played later. Returns whether the step was
-    /// stored. Otherwise, the step must be played now.
+    /// In a free schedule, stores a step for each of its ranks, to be played later. Returns false if the step was not stored and must
+    /// be played now.
     pub(super) fn is_deferred(&mut self, step: &Step, place: Position<'_>) -> bool {
         let StepTarget::Ranks { group, set } = &step.target else { return false };
         let is_message = match (&step.action, step.role) {
@@ -149,8 +149,8 @@ mod tests {
     use crate::interpret::play;
     use crate::party::{MemoryParty, ScenarioLimits};
 
-    /// Plays the given steps of two ranks after the fragment `joined`. Returns the rank and the last bytes of each write, starting with
-    /// the first put.
+    /// Plays `steps` with two ranks after the fragment `joined`. Returns the writes from the first put until finalize, each as the rank and
+    /// the last four characters.
     fn writes(head: &str, steps: &str) -> Vec<(u32, String)> {
         let suite = crate::suite::embedded().unwrap();
         let text =

@@ -366,7 +366,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Answers requests that the scenario does not answer.
+    /// Answers the requests that the scenario's steps leave to a rule or to the reference server.
     pub(super) fn serve(&mut self) -> Result<(), ScenarioError> {
         for (p, request) in self.recorder.judge.take_unscripted() {
             self.answer(p, &request)?;
@@ -374,7 +374,7 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// Answers a request according to the scenario's rules, or else as the reference server does.
+    /// Answers a request as defined by the last of the scenario's rules that matches it. If no rule matches, the reference server answers.
     pub(super) fn answer(&mut self, p: Proc, request: &LibraryRequest) -> Result<(), ScenarioError> {
         self.scope.enter(p.rank, self.scenario.ranks);
         for at in (0..self.manager()?.rules.get(&p).map_or(0, Vec::len)).rev() {
@@ -391,8 +391,8 @@ impl<'a> Interpreter<'a> {
         self.relay()
     }
 
-    /// Passes an init request to the reference server, although the scenario answers the request, and discards the server's response.
-    /// Ignores other requests.
+    /// Passes an init request, which the scenario answers, to the reference server as well, and discards the server's response. Ignores
+    /// other requests.
     pub(super) fn introduce(&mut self, p: Proc, request: &LibraryRequest) -> Result<(), ScenarioError> {
         if request.is_init() {
             let manager = self.manager()?;

@@ -69,7 +69,7 @@ fn depends_on_placement(request: &[u8]) -> bool {
 }
 
 impl Interpreter<'_> {
-    /// Reads everything that the server has sent and printed so far, if the server has closed a connection. Called before the runner ends
+    /// If the server has closed a connection, reads everything that the server has sent and printed so far. Called before the runner ends
     /// the job, because ending the job causes further output.
     fn read_last_events(&mut self) {
         let is_closed = |event: &Event| matches!(event.kind, EventKind::ClosedByServer { .. });
@@ -246,7 +246,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Waits for `time`. The wait affects the verdict only through the implementation's actions during that time.
+    /// Waits for `time`, or until the job ends. The wait affects the verdict only through the implementation's actions during that time.
     pub(super) fn wait(&mut self, time: Duration) -> Result<(), WalkEnd> {
         let until = Instant::now() + time;
         if self.party.pass_time() {

@@ -88,8 +88,8 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Gives the server time to close the remaining connections before the runner closes them, if some connections have already ended.
-    /// Without this wait, the events would not show which connections the server closes.
+    /// If some connections have already ended, gives the server time to close the others before the runner closes them. Without
+    /// this wait, the events would not show which connections the server closes.
     fn wait_for_closes(&mut self) {
         let judge = &self.recorder.judge;
         let started = judge.started_processes();

@@ -37,8 +37,8 @@ pub struct ClientMatrix {
 }
 
 impl ClientMatrix {
-    /// Returns whether every fault is killed, no variation has a finding, and a finding about a fault cites each client requirement that
-    /// must be tested with a fault.
+    /// Returns whether every fault is killed, no variation causes a finding, and each client requirement that must be tested with a fault
+    /// is cited by a finding about a fault.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().chain(&self.variations).all(PartyResult::is_right)
             && self.requirements_without_fault.is_empty()

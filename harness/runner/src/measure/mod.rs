@@ -119,7 +119,8 @@ impl RoundResults {
         Ok(())
     }
 
-    /// Measures requests about names. A manager that refuses the first request does not support names.
+    /// Measures the time to publish and to look up names. Measures nothing if the manager refuses to publish, because it then does not
+    /// support names.
     fn names(&mut self, session: &mut MeasuredJob) -> Result<(), MeasureError> {
         let ranks = session.ranks();
         let name = |rank: u32| format!("measured-{rank}");

@@ -615,7 +615,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Stops the process managers that processes have started, if no process has a connection left.
+    /// Stops the idle process managers that processes have started. Does nothing if a process still has a connection.
     fn end_managers(&mut self) {
         if self.processes.iter().all(|process| process.connection.is_none()) {
             self.listener.iter_mut().for_each(Listener::end_idle_managers);

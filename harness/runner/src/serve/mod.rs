@@ -9,10 +9,10 @@
 //!   ended on this host; the processes on the other hosts detect the end of their connections.
 //! * A rank consists of a process and all other processes in the process group that it leads. When a rank ends or its program is aborted,
 //!   the group is killed.
-//! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a process in another process group may not read).
+//! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a background process group cannot read).
 //!   Every other rank reads from `/dev/null`. All ranks inherit stdout and stderr.
 //! * The requests that a rank wrote before it ended are still served. If a rank does not read its responses, the server stops reading from
-//!   that rank until it does. So no rank can make the server's memory grow.
+//!   that rank until it does. So no rank can make the server's memory grow without limit.
 //! * SIGINT, SIGTERM and SIGHUP kill all started processes.
 //!
 //! # Exit status
@@ -24,7 +24,7 @@
 //! * An abort counts as an exit with the abort's status, at the time of the abort. The processes that are killed because of the abort do
 //!   not count.
 //! * A protocol error aborts the program with status 1.
-//! * Only the low eight bits of an abort's status are kept, as for every exit status. If the status is not 0 but its low eight bits are 0,
+//! * Only the low eight bits of an abort's status are kept, as with every exit status. If the status is not 0 but its low eight bits are 0,
 //!   it counts as 1, so that a failure does not look like a success.
 //! * If a signal to this process ended the job, the status is 128 + signal.
 

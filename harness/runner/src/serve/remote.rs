@@ -12,7 +12,7 @@ use super::launch::Executable;
 
 /// Placeholder for the host in a launch command.
 const HOST_PLACEHOLDER: &str = "{host}";
-/// Placeholder for the command that the shell on the host runs, as a single word.
+/// Placeholder for a single word that contains the command for the shell on the host.
 const COMMAND_PLACEHOLDER: &str = "{command}";
 
 /// The hosts that processes run on, and the command that starts them.
@@ -91,8 +91,8 @@ impl Remote {
     }
 }
 
-/// Returns the command for the shell on the host: it changes to the program's working directory, and runs the program with the variables in
-/// `environment`. Each word is quoted, so that the shell does not interpret spaces and quotes in it.
+/// Returns the command for the shell on the host. The command changes to the program's working directory, and runs the program with the
+/// variables in `environment`. Each word is quoted, so that the shell does not interpret spaces and quotes in it.
 fn command(program: &Executable, environment: &[(String, String)], here: &Path) -> String {
     let dir = program.dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
     let quoted = |text: &[u8]| shell_words::quote(&String::from_utf8_lossy(text)).into_owned();

@@ -325,7 +325,7 @@ impl<'a> ProgramJob<'a> {
 
     /// Kills a process group as a process manager would. If a process must exit on its own and a rule has been applied to it, only its
     /// connection is closed. If `requested` is true, such a process is killed as well, because it cannot foresee that another process
-    /// requests an abort.
+    /// will request an abort.
     fn end_group(&mut self, group: GroupId, requested: bool) {
         let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == group).collect();
         for p in group {
@@ -451,7 +451,7 @@ impl<'a> ProgramJob<'a> {
         self.record(EventKind::StillRunning { procs, proof });
     }
 
-    /// Returns whether every process of the job waits for the runner.
+    /// Returns whether every process of the job is waiting for the runner.
     fn is_idle(&self, job: &dyn JobView) -> bool {
         let pids: Vec<i32> = job.alive().iter().map(|(_, pid)| *pid).collect();
         let list = || {

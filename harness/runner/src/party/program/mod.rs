@@ -158,12 +158,12 @@ impl Program {
         Ok(Some((listener, path)))
     }
 
-    /// Returns the file that is executed, if it exists.
+    /// Returns the file that is executed, or `None` if it does not exist.
     pub fn path(&self) -> Option<PathBuf> {
         Executable::new(&self.command).ok()?.resolve().ok()
     }
 
-    /// Returns the result of plain runs with the given number of processes. Calls `run` only the first time.
+    /// Returns the result of plain runs with the given number of processes. Calls `run` only on the first request for this number.
     pub(crate) fn plain_runs(&self, ranks: u32, run: impl FnOnce() -> PlainBehavior) -> Arc<PlainBehavior> {
         let cell = Arc::clone(
             self.plain_runs.lock().unwrap_or_else(PoisonError::into_inner).entry(ranks).or_default(),

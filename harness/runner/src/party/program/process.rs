@@ -161,7 +161,7 @@ impl ProgramProcess {
         self.closed_by_runner || self.has_closed
     }
 
-    /// Returns whether the runner killed the process, in which case its exit is not judged.
+    /// Returns whether the runner killed the process. If it did, the exit of the process is not judged.
     pub(super) fn was_ended(&self) -> bool {
         self.end_reason.is_some()
     }

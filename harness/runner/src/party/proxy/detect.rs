@@ -80,7 +80,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
     Err(UndetectedFamily::Generation { proxy: proxy.to_owned(), seen })
 }
 
-/// Returns the end of a message, which lists the choices of `--family`.
+/// Returns the end of an error message. It advises the user to pass `--family`, and lists the choices.
 pub(crate) fn family_choices() -> String {
     let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
     format!("select the proxy's control protocol with --family: {}", all.join(", "))

@@ -75,7 +75,7 @@ pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
 struct Proxy {
     child: Child,
     connection: Option<(NonBlockingStream, ReactorKey)>,
-    /// The deadline for the start or the end of the proxy, the two phases without client activity.
+    /// The time by which the proxy must have started its processes or, later, must have exited. `None` while its processes are running.
     deadline: Option<Instant>,
 }
 

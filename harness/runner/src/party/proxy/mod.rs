@@ -10,10 +10,10 @@
 //!
 //! # Requests that proxies forward
 //!
-//! If a runner plays a scenario, the upstream reports to it every request from a proxy and every response, and the scenario may respond
-//! instead. These requests have the same form in every family: text as in PMI-1. A proxy uses `mput KEY=VALUE ...` to send the pairs that
-//! it has stored, and `barrier_in` to enter a barrier. Every other request has the text of the client's request. If barriers have names,
-//! the response `cmd=barrier_out` also contains the barrier's name.
+//! If a runner plays a scenario, the upstream reports every request from a proxy and every response to the runner, and the scenario may
+//! respond in place of the upstream. These requests have the same form in every family: text as in PMI-1. A proxy uses `mput KEY=VALUE ...`
+//! to send the pairs that it has stored, and `barrier_in` to enter a barrier. Every other request has the text of the client's request. If
+//! barriers have names, the response `cmd=barrier_out` also contains the barrier's name.
 //!
 //! # Exit status
 //!

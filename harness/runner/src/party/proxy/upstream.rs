@@ -689,8 +689,8 @@ impl Upstream {
         }
     }
 
-    /// Ends the job if processes wait in a barrier for processes that have ended. A proxy cannot detect this, since it serves only its own
-    /// processes.
+    /// Ends the job if processes are waiting in a barrier for processes that have ended. A proxy cannot detect this, since it serves only
+    /// its own processes.
     fn check_barriers(&mut self, group: GroupId) {
         let whole = |b: &Barrier| b.total == u64::from(self.store.size(group));
         let gone = |b: &Barrier| {
@@ -802,7 +802,7 @@ mod tests {
         numbers.iter().flat_map(|n| n.to_ne_bytes()).collect()
     }
 
-    /// Returns an upstream whose proxies, from Hydra 4.2, have started their processes.
+    /// Returns an upstream whose proxies speak the protocol of Hydra 4.2 and have started their processes.
     fn started(ranks: u32, nodes: u32) -> Upstream {
         let mut upstream = make(Family::Mpich4_2, ranks, nodes);
         for link in 0..nodes as usize {

@@ -25,7 +25,7 @@ pub struct ImplementationError(pub(super) String);
 #[error("{0}")]
 pub struct ProxyCheckError(String);
 
-/// Recorded deviations of an implementation, and their source.
+/// The source of an implementation's recorded deviations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedDeviations {
     /// A user's file.
@@ -432,7 +432,7 @@ impl Implementation {
         )))
     }
 
-    /// Returns whether the runner takes the place of the implementation's upstream, in which case a scenario can observe and answer
+    /// Returns whether the runner takes the place of the implementation's upstream. If it does, a scenario can observe and answer
     /// forwarded requests.
     pub fn has_upstream(&self) -> bool {
         self.proxy.is_some()
@@ -584,12 +584,14 @@ impl Implementation {
         Some(format!("{nodes} nodes are needed, but the limit is {most} (--max-nodes)"))
     }
 
-    /// Returns the option that makes the launcher offer the wire protocol, if that option is known and the command lacks it.
+    /// Returns the option that makes the launcher offer the wire protocol, or `None` if no such option is known or the command already has
+    /// it.
     pub(crate) fn offering_option(&self) -> Option<String> {
         offering_option(&self.command)
     }
 
-    /// Returns a notice about job steps that have outlived their `srun`, if `srun` is the launcher and the runner is in an allocation.
+    /// Returns a notice if job steps have outlived their `srun`. Returns `None` if there are no such steps, the launcher is not `srun`, or
+    /// the runner is not in an allocation.
     pub fn abandoned_steps(&self) -> Option<String> {
         self.cancel.as_ref().filter(|cancel| *cancel == CANCEL_STEPS)?;
         let steps = printed("sh", &["-c".to_owned(), ABANDONED_STEPS.to_owned()])?;
@@ -601,8 +603,8 @@ impl Implementation {
         })
     }
 
-    /// Returns the shell command that ends the job with the name `job`, if the implementation has such a command. The placeholder for
-    /// process ids remains (see `with_pids`).
+    /// Returns the shell command that ends the job with the name `job`, or `None` if the implementation has no such command. The
+    /// placeholder for process ids remains (see `with_pids`).
     pub fn cancel(&self, job: &str) -> Option<String> {
         self.cancel.as_ref().map(|command| command.replace(JOB_PLACEHOLDER, job))
     }
@@ -663,7 +665,7 @@ const KNOWN_LAUNCHERS: [&str; 4] = ["mpiexec", "mpirun", "srun", "flux"];
 /// Launcher options that set the number of processes.
 const COUNT_OPTIONS: [&str; 4] = ["-n", "-np", "--np", "--ntasks"];
 
-/// Returns true if a word of a launcher's command sets the number of processes, by itself or together with the next word.
+/// Returns true if a word of a launcher's command sets the number of processes, alone or together with the next word.
 fn is_count(word: &str) -> bool {
     let short = word.strip_prefix("-np").or(word.strip_prefix("-n"));
     let digits = short.is_some_and(|n| is_uint(n.as_bytes()));
@@ -737,7 +739,7 @@ fn launcher_version_output(program: &str) -> Option<String> {
     printed(program, &["--version".to_owned()])
 }
 
-/// Returns the output of a command, if it can be started and ends within a few seconds.
+/// Returns the standard output of a command, or `None` if the command cannot be started or does not end within a few seconds.
 pub(super) fn printed(program: &str, args: &[String]) -> Option<String> {
     let run = duct::cmd(program, args).stdin_null().stderr_null().stdout_capture().unchecked().start();
     let handle = run.ok()?;

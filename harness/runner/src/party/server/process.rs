@@ -179,7 +179,7 @@ impl RankState {
     }
 
     /// Removes and returns the runner's end of the connection. The connection is closed when the result is dropped, as if the process had
-    /// closed it. As for any process, a wrapper between the process manager and the agent may still hold the connection open.
+    /// closed it. A wrapper between the process manager and the agent may still hold the connection open.
     fn close(&mut self, reactor: &mut Reactor<ServerSource>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.is_open_here = false);
         let PmiConnection { connection, key, .. } = self.pmi.take()?;
@@ -246,7 +246,7 @@ pub struct ServerParty {
     remote_deaths: HashMap<(String, i32), (String, i32)>,
     idle: IdleCheck,
     polls: PollCount,
-    /// The time of the last event, from which polls are counted.
+    /// The time of the last event when the current count of polls began; `None` if no count has begun.
     polls_since: Option<Instant>,
     /// The longest time that the server has taken to respond.
     slowest_response: Duration,
@@ -422,7 +422,7 @@ impl ServerParty {
         }
     }
 
-    /// Waits for events and handles them. Returns true if there were any.
+    /// Waits up to `wait` for events, and handles them. Returns whether any event occurred.
     fn poll(&mut self, wait: Duration) -> bool {
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
         for Ready { source, writable } in &ready {
@@ -735,9 +735,9 @@ impl ServerParty {
         self.waits_elsewhere = false;
     }
 
-    /// Returns the required duration of idleness. No further idleness is required if the server is known to leave bytes unread. Otherwise,
-    /// while processes start or end, the duration is at least [`IDLE_TIME`]: no response is due then, and frequent checks cost more than
-    /// they save.
+    /// Returns the required duration of idleness, which is normally the configured duration. It is zero if the server is known to leave
+    /// bytes unread. Otherwise, while processes start or end, it is at least [`IDLE_TIME`], because no response is due then and frequent
+    /// checks cost more than they save.
     fn required_idle_time(&self) -> Duration {
         if self.waits_elsewhere {
             Duration::ZERO

@@ -29,7 +29,7 @@ use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation,
 pub(crate) struct OptionalOperations {
     /// For each optional operation in a dialect: whether it is supported, and the reason if it is not.
     capabilities: BTreeMap<(Dialect, Capability), (bool, String)>,
-    /// For each dialect, the reason why its scenarios do not apply.
+    /// For each excluded dialect, the reason why its scenarios do not apply.
     dialect_exclusions: BTreeMap<Dialect, String>,
     /// For each dialect, the reason why scenarios that need the wire protocol do not apply to a library.
     no_wire_reasons: BTreeMap<Dialect, String>,
@@ -41,7 +41,8 @@ pub(crate) struct OptionalOperations {
 }
 
 impl OptionalOperations {
-    /// Returns the verdict and the reason if a scenario is not played against this implementation.
+    /// Returns the verdict and the reason for a scenario that is not played against this implementation, or `None` if the scenario is
+    /// played.
     pub(crate) fn exclusion(
         &self,
         suite: &Suite,
@@ -440,8 +441,8 @@ pub(crate) fn initialization(api: Dialect, served: bool) -> &'static str {
     })
 }
 
-/// Probes whether a library sends nothing on its PMI_FD. Returns `None` if the library sends bytes, crashes or hangs. Otherwise, the inner
-/// value is the error of the library's initialization; it is `None` if the initialization succeeded.
+/// Probes whether a library sends nothing on its PMI_FD. Returns `None` if the library sends bytes, crashes or hangs, or if the probe
+/// cannot be judged. Otherwise, the inner value is the error of the library's initialization, or `None` if the initialization succeeded.
 fn probe_wire_use(prober: Prober<'_>, api: Dialect) -> Option<Option<String>> {
     let outcome = prober.outcome(initialization(api, false))?;
     let is_silent = !outcome.events.iter().any(|e| matches!(e.kind, EventKind::ToServer { .. }));

@@ -143,8 +143,8 @@ impl ExternalMatrix<'_> {
         self.suite.testing(self.under_test).filter(|s| s.dialect == self.dialect).cloned()
     }
 
-    /// Returns one scenario from each file, excluding scenarios that need [`Capability::Standalone`]. If a file contains a table, its other
-    /// scenarios vary the server's behaviour, and conforming implementations may react to the variations differently.
+    /// Returns one scenario from each file, excluding scenarios that need [`Capability::Standalone`]. Only the first row of a table is
+    /// included, because the other rows change the server's behaviour, and conforming implementations may react to that differently.
     fn one_of_each(&self) -> Vec<Arc<Scenario>> {
         let mut files = BTreeSet::new();
         let is_first = |s: &Arc<Scenario>| files.insert(s.name.split('[').next().map(str::to_owned));

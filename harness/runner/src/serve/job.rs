@@ -59,7 +59,7 @@ struct JobProcess {
     child: Child,
     /// The connection, until one side closes it.
     connection: Option<(NonBlockingStream, ReactorKey)>,
-    /// The captured standard output and error of the process, until they end.
+    /// The captured standard output and error of the process; `None` for a stream that has ended or is not captured.
     streams: [Option<(PipeReader, ReactorKey)>; 2],
     /// True if the process has sent bytes.
     has_written: bool,
@@ -104,7 +104,7 @@ pub(crate) enum JobMode {
     Captured,
 }
 
-/// A process group: its processes are `processes[first..][..size]`, in order of rank.
+/// A process group. Its processes are `processes[first..][..size]` of the job, in order of rank.
 #[derive(Debug, Clone, Copy, Default)]
 struct JobGroup {
     first: usize,

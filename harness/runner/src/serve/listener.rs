@@ -34,9 +34,9 @@ struct PendingConnection {
 pub(super) struct Listener {
     /// The listening socket; `None` if this process connects to the process that has requested a process manager.
     listener: Option<TcpListener>,
-    /// The socket for programs that a process has started as its process manager. `managers` contains the programs that have reported on
-    /// this socket, each with the number of the connection that it has passed on.
+    /// The socket for programs that processes have started as their process manager.
     agent_listener: Option<AgentListener>,
+    /// The programs that have reported on `agent_listener`, each with the number of the connection that it has passed on.
     managers: Vec<(u64, Channel)>,
     pending: Vec<PendingConnection>,
     next: u64,
@@ -107,7 +107,7 @@ impl Listener {
         self.end_managers(1, |number| number == pending);
     }
 
-    /// Stops the process managers whose connections were accepted and have ended.
+    /// Stops the process managers whose connections are no longer pending. Called only when no process has a connection.
     pub(super) fn end_idle_managers(&mut self) {
         let connections: Vec<u64> = self.pending.iter().map(|pending| pending.number).collect();
         self.end_managers(0, |number| !connections.contains(&number));

@@ -65,8 +65,8 @@ pub(super) struct ProgramJob<'a> {
     mark: String,
     actions: VecDeque<ServerAction>,
     pub(super) processes: BTreeMap<Proc, ProgramProcess>,
-    /// Processes whose end is withheld from the server. Otherwise, the server would kill other processes that still have steps of the
-    /// scenario to play, or that can continue.
+    /// Processes whose end is withheld from the server for now. If it were reported, the server would kill other processes that still have
+    /// steps of the scenario to play, or that can continue.
     withheld_ends: Vec<Proc>,
     /// Processes that have requested the abort of their group. The group is killed after these processes have exited on their own or become
     /// idle. Otherwise, the verdict on their behaviour after the abort would depend on when they are killed.
@@ -301,7 +301,8 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Handles the abort of a process group. The group is killed immediately unless one of the processes has requested the abort.
+    /// Handles the abort of a process group. If `by` has requested the abort, the group is killed later (see
+    /// `pending_aborts`); otherwise, it is killed immediately.
     fn abort(&mut self, by: Proc, reason: String) {
         self.record(EventKind::Aborted { by, reason });
         if self.processes.get(&by).is_some_and(|process| process.requested_abort) {
@@ -354,8 +355,8 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Delivers the output that is due. Each delivery waits until the process has read the previous output, except for the end of the
-    /// connection: during such a wait, the process might send another request.
+    /// Delivers the output that is due. A delivery waits until the process has read the previous output. Only the end of the connection is
+    /// delivered without this wait, because the process might send another request during the wait.
     fn release_due(&mut self, p: Proc) {
         let now = Instant::now();
         let may_release = |process: &ProgramProcess| {

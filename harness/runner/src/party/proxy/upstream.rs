@@ -112,7 +112,7 @@ struct ForwardedRequest {
 }
 
 impl ForwardedRequest {
-    /// Returns the name of the request: `get`, `spawn` ...
+    /// Returns the name of the request, such as `get` or `spawn`.
     fn command(&self) -> &[u8] {
         if self.framed {
             let first = self.text.split(|b| *b == b';').next().unwrap_or_default();

@@ -5,7 +5,8 @@ use pmi_wire::{ConnectionMethod, Dialect, KvsLimits, Proc, SpawnProgram};
 /// Number of a process group. Groups are numbered from 0, in order of creation.
 pub type GroupId = u32;
 
-/// Maximum length of a message, regardless of the limits, so that no client can exhaust the server's memory.
+/// Upper bound to which [`Config::raise_line_max`] raises the maximum length of a message, so that no client can exhaust the server's
+/// memory.
 const MAX_MESSAGE: usize = 16 << 20;
 
 /// The settings of a server and of a wrapper around it.

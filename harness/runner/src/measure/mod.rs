@@ -169,7 +169,7 @@ pub fn memory_per_rank(measured: &[Measurement]) -> Option<f64> {
 }
 
 /// Returns the exponent `k` such that the value grows as `ranks^k`: 0 if the value is constant, 1 if it doubles whenever the number of
-/// ranks doubles. Returns `None` if there are fewer than three points.
+/// ranks doubles. Returns `None` if there are fewer than three points, or all points have the same number of ranks.
 pub fn growth(points: &[(u32, f64)]) -> Option<f64> {
     let logs: Vec<(f64, f64)> = points
         .iter()

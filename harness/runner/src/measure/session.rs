@@ -221,7 +221,8 @@ impl MeasuredJob {
         }
     }
 
-    /// Makes every rank join. Returns the time until all ranks can make other requests.
+    /// Makes every rank join, and then requests the name of the keyval space if the dialect needs it. Returns the time that joining took,
+    /// without the request for the name.
     pub(super) fn join(&mut self) -> Result<Duration, MeasureError> {
         let offered = self.join_ranks(0)?;
         let put = by_operation(self.plan.dialect.framing(), "put");
@@ -241,7 +242,7 @@ impl MeasuredJob {
         Ok(offered)
     }
 
-    /// Sends the first requests of the processes in a group.
+    /// Makes the processes of a group send their offer and, in PMI-2, fullinit. Returns the time until the last responses.
     fn join_ranks(&mut self, group: u32) -> Result<Duration, MeasureError> {
         let procs = self.procs(group);
         let mut time = self.all(MeasuredPhase::Init, &procs, 1, &|_, _| MeasuredRequest::Offer)?.time;

@@ -63,7 +63,8 @@ pub struct Soak {
 ///
 /// # Errors
 ///
-/// Returns an error if the server does not support a basic operation, or if a response is missing.
+/// Returns an error if the job cannot be started, the server does not support a basic operation, a response is missing, or the user
+/// interrupts the run.
 pub fn soak(
     implementation: &Implementation,
     ranks: u32,

@@ -1,8 +1,8 @@
 //! Connections whose process is not yet known: those that processes make themselves (`PMI_PORT`), and the one that the server makes to a
 //! process that requests a process manager (singleton init).
 //!
-//! Every process on this machine can connect. A silent connection is kept open. A connection that sends too much, or anything other than an
-//! initack, is closed. Neither affects the other connections.
+//! Any process that can reach the port can connect. A silent connection is kept open. A connection that sends too much, or anything other
+//! than an initack, is closed. Neither affects the other connections.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};

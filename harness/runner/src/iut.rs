@@ -85,7 +85,7 @@ impl Iut {
         matches!(self, Self::Processes(_, environment) if environment.listen.is_some())
     }
 
-    /// Returns the maximum number of scenarios in progress, including waiting ones.
+    /// Returns the maximum number of scenarios in progress, including scenarios that are waiting to launch.
     pub(crate) fn plays_at_once(&self, jobs: usize) -> usize {
         match self {
             // Each relayed launch needs a port, and `--listen` guarantees ports only for this number of launches.

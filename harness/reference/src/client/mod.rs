@@ -15,8 +15,8 @@ use pmi_wire::{
 };
 use thiserror::Error;
 
-/// The reason why the client refuses a request: the standard forbids the request, or the server has broken the protocol. Nothing was sent,
-/// and the state of the client has not changed.
+/// The reason why the client refuses a request: the standard forbids the request, or the server has broken the protocol. A refused
+/// request is not sent, and does not change the state of the client.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientMisuse {
     /// The response to an earlier request is still missing.

@@ -18,7 +18,7 @@ pub trait RunWatcher {
     /// Receives the time that a step waited for its message.
     fn received(&mut self, waited: Duration);
     /// Receives the proof that no message arrived for a step, and the time that the step waited. Returns whether the run must record
-    /// the silence. It must not if the implementation may be waiting for the harness.
+    /// the silence: false if the implementation may be waiting for the harness.
     fn received_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
     /// Receives a command that is about to be sent to a proxy's upstream.
     fn ordered(&mut self, command: &UpstreamCommand);

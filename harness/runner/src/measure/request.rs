@@ -24,7 +24,7 @@ pub(super) enum MeasuredRequest {
     Publish(String),
     Lookup(String),
     Unpublish(String),
-    /// Spawns a process that runs the contained program.
+    /// Spawns a process that runs this program.
     Spawn(Vec<u8>),
     Finalize,
 }

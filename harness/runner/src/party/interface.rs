@@ -15,7 +15,7 @@ use super::proxy::UpstreamCommand;
 pub enum Incoming {
     /// An event has happened.
     Event(EventKind),
-    /// No event has happened. The contained proof shows that none will follow, but [`SilenceProof::Timeout`] shows only that the deadline
+    /// No event has happened. The proof shows that none will follow, but [`SilenceProof::Timeout`] shows only that the deadline
     /// has passed.
     Nothing(SilenceProof),
     /// The user has interrupted the run.

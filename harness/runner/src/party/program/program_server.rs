@@ -10,7 +10,7 @@ use pmi_wire::Proc;
 
 #[derive(Debug, Clone)]
 pub(crate) enum ScriptAction {
-    /// Sends the contained lines.
+    /// Sends these lines.
     Send(WriteMode, Vec<Template>),
     /// Sends a bare newline.
     Empty,

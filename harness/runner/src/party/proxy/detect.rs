@@ -21,7 +21,7 @@ fn guess_family(file: &[u8]) -> Option<Family> {
 }
 
 enum LauncherVersion {
-    /// A version whose proxies speak the contained protocol.
+    /// A version whose proxies speak the protocol of this family.
     Supported(Family),
     /// A version whose protocol is not supported.
     Unsupported(semver::Version),

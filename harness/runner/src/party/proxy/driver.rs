@@ -57,9 +57,9 @@ pub struct UpstreamOptions {
 /// The end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobEnd {
-    /// The job ended with the contained exit status (see the [module](super)).
+    /// The job ended with this exit status (see the [module](super)).
     Status(i32),
-    /// A proxy was killed by the contained signal.
+    /// A proxy was killed by this signal.
     Signal(i32),
 }
 

@@ -17,7 +17,7 @@ use pmi_judge::event::{Bytes, EventKind};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunnerCommand {
-    /// Leave requests with the contained names (such as `get` or `spawn`) to the scenario.
+    /// Leave requests with these names (such as `get` or `spawn`) to the scenario.
     Hold(Vec<String>),
     /// Send a message to a proxy of the first process group.
     #[serde(rename = "answer")]

@@ -1000,8 +1000,8 @@ fn probe_of_pmi12_is_repeated_after_a_failed_start() {
     assert!(ran.status == 4 && ran.out.contains("the server lacks pmi-1.2: when probed"), "{}", ran.whole());
 }
 
-/// The agent waits for the process manager to connect, and then reports. The report arrives even if that wait exceeds the time limit of a
-/// step.
+/// The agent waits for the process manager to connect, and reports if it does not. The report arrives even if the wait exceeds the time
+/// limit of a step.
 #[test]
 fn manager_must_connect_to_its_singleton() {
     side_by_side(&["0.3", "3"], |patience| {

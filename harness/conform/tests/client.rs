@@ -125,7 +125,7 @@ fn program_variation_causes_only_a_note(
     assert_eq!((&**verdict, &all[..]), ("note", &[cited.to_owned()][..]));
 }
 
-/// A program that exits successfully without finalize is judged as usual by all scenarios other than the plain ones.
+/// A program exits successfully without finalize. Only the plain scenarios report this; all other scenarios judge the program as usual.
 #[test]
 fn only_plain_scenarios_report_missing_finalize() {
     const FLAW: &str = "rfc13.abnf.c-finalize";
@@ -213,7 +213,7 @@ fn process_without_main_thread_is_not_idle() {
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
 }
 
-/// Each fault is found by its scenarios. Without the fault, these scenarios have no findings. Variations cause no findings either.
+/// For each fault, a finding cites a requirement that the fault breaks. Variations cause no findings.
 #[rstest]
 #[case::pmi1("pmi-1.1", FAULTY_PROGRAM)]
 #[case::pmi2("pmi-2", FAULTY_PMI2_PROGRAM)]

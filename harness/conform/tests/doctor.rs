@@ -105,7 +105,7 @@ fn doctor_reports_unanswered_operation_as_missing() {
     assert!(profile.contains("lacks = [\"spawn\", \"names\"]") && !profile.contains("offers"), "{profile}");
 }
 
-/// The session includes finalize and its response.
+/// The session that `doctor` plays includes finalize, so a missing response to finalize is reported.
 #[test]
 fn session_step_reports_a_missing_finalize_ack() {
     let (_, steps, _) = examined(&["--server", &serve("--fault finalize-no-answer"), "--timeout", "5"]);

@@ -1,4 +1,4 @@
-//! Tests that `fuzz` finds, distinguishes and minimizes bugs that were planted in a server, and has no findings for a correct server.
+//! Tests that `fuzz` finds, distinguishes and minimizes bugs that were planted in a server, and reports no findings for a correct server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -147,7 +147,7 @@ fn replays_finding_with_its_earlier_job() {
 }
 
 /// If a server accepts 1.2, sessions contain barriers for parts of a group. Several of them may be open at the same time, and their tags
-/// are arbitrary. Violations of MPICH's table count only on request.
+/// are arbitrary. Violations of the `mpich-1.2` requirements count only with `--against mpich-1.2`.
 #[test]
 fn finds_bugs_in_group_barriers() {
     // With these seeds, the first generated session finds the bug. This matters because later sessions depend on the corpus, which differs

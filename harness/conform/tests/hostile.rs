@@ -63,7 +63,8 @@ fn run(args: &[&str]) -> Run {
     read(scratch.path(), &output)
 }
 
-/// Options for tests in which every wait lasts until the timeout, because silence cannot be proved. Processes may take longer to start.
+/// Options for tests in which every wait lasts until the timeout, because silence cannot be proved. The start timeout is longer, because
+/// processes may be slow to start.
 const SHORT_TIMEOUTS: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
 
 fn one(server: &str) -> Run {
@@ -331,7 +332,7 @@ fn kills_processes_left_by_a_manager() {
     }
 }
 
-/// A manager whose launcher hands its jobs to a daemon. The test starts this daemon, so the daemon is not a descendant of pmi-conform. A
+/// A manager whose launcher hands its jobs to a daemon. The test starts this daemon, so the daemon is not a descendant of pmi-conform. Each
 /// job continues after its processes have ended.
 struct Daemon {
     folder: tempfile::TempDir,
@@ -507,7 +508,7 @@ fn ctrl_c_ends_the_run_and_its_processes() {
     assert_eq!(sleeping(&sleep), Vec::<String>::new());
 }
 
-/// With `--connection port`, scenarios are played over connections that the processes make themselves, and scenarios about PMI_FD are not
+/// With `--connection port`, scenarios are played over connections that the processes open themselves, and scenarios about PMI_FD are not
 /// played.
 #[test]
 fn processes_may_connect_through_pmi_port() {

@@ -151,7 +151,8 @@ fn proxies_support_several_nodes_spawn_and_names(
     assert!(ran.out.contains("4 passed"), "{}", ran.whole());
 }
 
-/// Messages that a scenario sends as the upstream reach the processes, and a missing message from the proxy is a finding.
+/// The response that the scenario sends as the upstream reaches the process. If the proxy forwards a different request than the scenario
+/// expects, this is a finding.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn scenario_checks_and_responds_to_proxy_messages(

@@ -1,5 +1,5 @@
-//! Tests of pages in a real browser, Debian's chromium: `apt-get install chromium`, then `cargo test -p pmi-conform --test pages --
-//! --ignored`. The variable BROWSER selects a similar browser.
+//! Tests of pages in a real browser (Debian's chromium). To run them, enter `apt-get install chromium`, and then `cargo test -p pmi-conform
+//! --test pages -- --ignored`. The variable BROWSER selects a similar browser.
 
 mod common;
 

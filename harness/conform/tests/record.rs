@@ -70,7 +70,8 @@ fn script(folder: &Path) -> String {
     fs::read_to_string(folder.join("out/server.pmi")).unwrap()
 }
 
-/// A client must not close the connection before it has read the response to finalize. `record` reports this as `--client` does.
+/// A client must not close the connection before it has read the response to finalize. `record` reports a violation in the same way as
+/// `--client`.
 #[test]
 fn reports_close_before_the_finalize_response() {
     let folder = TempDir::new().unwrap();
@@ -168,7 +169,7 @@ fn plays_recording_of_a_fence_that_releases_early() {
     plays(folder.path());
 }
 
-/// The report names the party at fault and the document that it violates.
+/// The reports name the party that broke a requirement, and the requirement's id, which names the document.
 #[test]
 fn names_the_response_after_which_a_client_gives_up() {
     let folder = TempDir::new().unwrap();
@@ -344,8 +345,8 @@ fn tap_forwards_signals_and_exit_status() {
     assert_eq!(output.status.into_raw() >> 8, 3);
 }
 
-/// A process manager whose process connects to a port. It runs the rest of its command line as a process, and answers requests from a
-/// table.
+/// A process manager whose process connects to a port. It starts that process with the rest of its command line, and looks up its answers
+/// to requests in a table.
 const PORT_MANAGER: &str = r#"
 import os, socket, subprocess, sys
 listener = socket.create_server(("127.0.0.1", 0))

@@ -42,7 +42,7 @@ fn ranks_exchange_values(#[values("1", "4", "64")] ranks: &str) {
     assert_eq!(run_client(ranks, &["exchange"]), (0, String::new(), String::new()));
 }
 
-/// Each process of a program runs alone if the program's library does not find our server. Only our warning reports this.
+/// A process runs alone if its library does not find our server. The server warns about such processes.
 #[rstest]
 #[case::all("goes-alone", "3 of 3 processes")]
 #[case::one("last-goes-alone", "1 of 3 processes")]
@@ -322,7 +322,7 @@ fn kills_descendants_of_ended_ranks() {
     assert_gone(&pids(dir.path(), 6));
 }
 
-/// The installed versions of MPICH, for real MPI programs.
+/// Tests with real MPI programs, compiled with the installed versions of MPICH.
 mod mpi {
     use super::*;
 

@@ -2,7 +2,7 @@
 //!
 //! FAULT is one of:
 //!
-//! * `crash`: the manager crashes when a rank that has requested a missing key makes a get while another rank waits in a barrier
+//! * `crash`: the manager crashes when a rank that has already requested a missing key sends a get while another rank waits in a barrier
 //! * `swap`: a get returns a wrong value while another rank waits in a barrier
 //! * `hang`: the manager answers no requests after the 100th put
 //! * `leak`: each of the first five puts leaks ten megabytes

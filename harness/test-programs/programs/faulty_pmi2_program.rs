@@ -49,7 +49,7 @@ impl Pmi {
         self.write(frame.as_bytes());
     }
 
-    /// Reads `count` bytes, in any number of reads.
+    /// Reads exactly `count` bytes, in as many reads as necessary.
     fn take(&mut self, count: usize) -> Vec<u8> {
         let mut all = vec![0; count];
         let mut filled = 0;

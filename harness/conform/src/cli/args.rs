@@ -327,7 +327,7 @@ pub(super) enum ConnectionMethodArg {
 }
 
 impl ConnectionMethodArg {
-    /// Returns the option that selects this method, as two words; for the default method, returns no words.
+    /// Returns the option that selects this method, as two words. Returns no words for the default method.
     pub(super) fn option(self) -> Vec<String> {
         let name = self.to_possible_value().filter(|_| self != Self::Fd);
         name.map_or(Vec::new(), |name| vec!["--connection".to_owned(), name.get_name().to_owned()])

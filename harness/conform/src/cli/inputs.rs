@@ -1,5 +1,5 @@
-//! `suite coverage --inputs`: the operations that scenarios play, by state, kind of argument, and product (a scenario that is played once
-//! for each row of a table).
+//! `suite coverage --inputs`: the operations that scenarios perform, by state, kind of argument, and product (a scenario that is played
+//! once for each row of a table).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -128,14 +128,14 @@ fn empty_cell_reasons(side: &str) -> Vec<(NamePattern, NamePattern, &'static str
 type RequestTuples = Vec<(String, Vec<u8>)>;
 type PartyAndDialect = (ImplementationKind, Dialect);
 
-/// The operations that scenarios play, with the covered columns, by kind of implementation and dialect.
+/// The operations that scenarios perform and the columns that they cover, by kind of implementation and dialect.
 #[derive(Default)]
 pub(super) struct InputCoverage {
     played: BTreeMap<PartyAndDialect, BTreeMap<&'static str, BTreeSet<String>>>,
     sessions: HashMap<String, ScriptedSession>,
 }
 
-/// The state of the processes while a server scenario is played.
+/// The state of the processes while a server scenario is being played.
 #[derive(Default)]
 struct ScriptedSession {
     connections: Connections,
@@ -182,7 +182,8 @@ impl Observer for InputCoverage {
 }
 
 impl ScriptedSession {
-    /// Reads a message. Returns the exchange and the tuples of the request that the message completes, or `None` if it completes none.
+    /// Reads a message. Returns the exchange and the tuples of the request that the message completes, or `None` if it does not complete a
+    /// request.
     fn request(&mut self, proc: Proc, message: &Decoded<'_>) -> Option<(&'static Exchange, RequestTuples)> {
         let process = self.processes.entry(proc).or_default();
         if message.direction == Direction::FromServer {

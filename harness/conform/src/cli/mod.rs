@@ -106,7 +106,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Prints all options of the command without a subcommand, with a paragraph for each option.
+/// Prints the full help for `pmi-conform` without a subcommand, with a paragraph for each option.
 fn print_help() -> anyhow::Result<u8> {
     let help =
         args::command().mut_args(|arg| arg.hide_short_help(false)).after_help(EXIT_CODES).render_help();

@@ -81,7 +81,7 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     torn_down.map(|()| status)
 }
 
-/// Returns a flag that is set on SIGINT, SIGTERM or SIGHUP.
+/// Installs handlers for SIGINT, SIGTERM and SIGHUP, and returns the flag that they set.
 ///
 /// # Errors
 ///

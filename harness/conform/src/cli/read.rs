@@ -33,8 +33,8 @@ pub(super) fn enable_sets(catalogue: &mut Catalogue, sets: &[String]) {
     }
 }
 
-/// Rejects deviations whose scenario is neither in `suite` nor in the embedded suite. Only runs check this, because other commands do not
-/// load the user's own scenarios.
+/// Rejects deviations whose scenario is neither in `suite` nor in the embedded suite. Commands that do not play scenarios skip this check,
+/// because they do not load the user's own scenarios.
 pub(super) fn check_scenarios(path: &Path, deviations: &Deviations, suite: &Suite) -> anyhow::Result<()> {
     let Some((line, name)) = deviations.first_unknown_scenario(suite) else { return Ok(()) };
     let hint = hint(name, suite.names(), "`pmi-conform scenario list` lists all scenarios");

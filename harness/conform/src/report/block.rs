@@ -129,7 +129,8 @@ impl Display for ResultBlock<'_> {
     }
 }
 
-/// Returns the note after "play it again" that states how often the scenario was red. The note is empty if every attempt was red.
+/// Returns the note that follows "play it again" and states how often the scenario was red. Returns an empty string if every attempt was
+/// red.
 pub(super) fn replay_note(result: &ScenarioResult) -> String {
     let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
     let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may pass)", a.red, a.played);

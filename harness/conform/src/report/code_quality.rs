@@ -1,4 +1,4 @@
-//! GitLab's code quality report: a JSON array. A merge request shows the report, and compares it with the report of the target branch.
+//! GitLab's code quality report: a JSON array. In a merge request, GitLab shows how the report differs from that of the target branch.
 
 use std::io::{self, Write};
 

@@ -21,8 +21,9 @@ pub(crate) struct Comparison {
     /// Scenarios that differ only in intermittent behaviour, according to the attempts in each run.
     #[serde(rename = "varies")]
     pub(crate) intermittent: Vec<String>,
-    /// Differences in findings that depend on timing, with too few attempts to exclude chance. Such findings are crashes, hangs, missing
-    /// responses, and consequences of a process that left in the middle of a message.
+    /// Differences in findings that depend on timing, where the attempts are too few to exclude chance. Such findings include crashes,
+    /// hangs and missing responses, and findings after another process has closed its connection while its last message was incomplete or
+    /// unanswered.
     pub(crate) uncertain: Vec<Uncertain>,
     /// Scenarios without a result in the second run.
     pub(crate) only_before: Vec<String>,
@@ -33,7 +34,7 @@ pub(crate) struct Comparison {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ComparedRun {
-    /// The implementation under test, as given, and its version if known.
+    /// The name of the implementation under test, with its version if known.
     pub(crate) server: String,
     /// Version of pmi-conform and of its suite.
     pub(crate) version: String,
@@ -91,8 +92,8 @@ struct ScenarioFindings<'a> {
     times: BTreeMap<&'a str, u32>,
     /// Requirements with a finding more severe than a note.
     broken: BTreeSet<&'a str>,
-    /// If at least one finding depends on timing, all requirements with a finding, because another run may lack any of these findings.
-    /// Otherwise empty.
+    /// Requirements whose findings another run may lack because of timing: all requirements with a finding if at least one finding depends
+    /// on timing, and none otherwise.
     timed: BTreeSet<&'a str>,
 }
 
@@ -285,8 +286,8 @@ impl Comparison {
     }
 
     /// Writes the comparison as text. Scenarios that apply in only one run are grouped, because they show which operations an
-    /// implementation supports, not how well they work. Scenarios that only one run has played are counted; if `all` is true, they are also
-    /// named.
+    /// implementation supports, not how well it performs them. Scenarios that only one run has played are counted; if `all` is true, they
+    /// are also named.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use pmi_judge::verdict::{LOG_FORMAT, LogLine, RunHeader, ScenarioResult};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-/// Size of the write buffer, in bytes. It is large because the log of a large session is written while its job runs.
+/// Size of the write buffer, in bytes. A large buffer keeps writes rare while the job of a large session is running.
 const BUFFER_SIZE: usize = 64 * 1024;
 
 #[derive(Debug)]
@@ -84,7 +84,7 @@ pub(crate) enum LogError {
     },
 }
 
-/// The events to keep when a log is read. Most lines of a log are events.
+/// The events to keep in memory when a log is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeptEvents {
     Nothing,
@@ -101,7 +101,7 @@ const FIRST_EVENTS: usize = 1000;
 const LAST_EVENTS: usize = 4000;
 
 impl KeptEvents {
-    /// Removes events from the middle of a scenario's events, and returns the number of removed events.
+    /// Shortens a scenario's events: if there are too many, removes some from the middle. Returns the number of removed events.
     fn cut(self, events: &mut Vec<Event>) -> usize {
         if self == Self::All || events.len() < FIRST_EVENTS + 2 * LAST_EVENTS {
             return 0;
@@ -159,7 +159,7 @@ struct WrittenEvent<'a> {
     event: &'a Event,
 }
 
-/// The line of an event, parsed without its type. Most lines of a log are of this form.
+/// The line of an event, without its type, which the reader has already checked with [`EVENT_PREFIX`].
 #[derive(Deserialize)]
 struct EventLine<'a> {
     #[serde(borrow)]
@@ -176,7 +176,8 @@ struct SkippedEvent<'a> {
     _event: IgnoredAny,
 }
 
-/// Reads a log as [`read_log`] does, and passes each part to `receive` instead of keeping it. Events are passed only if `wanted` is true.
+/// Reads a log as [`read_log`] does, and passes each part to `receive`. Events are passed only if `wanted` is true, and the returned run
+/// does not contain them.
 pub(crate) fn read_parts(
     name: &str,
     mut from: impl BufRead,
@@ -255,8 +256,8 @@ pub(crate) fn read_parts(
     Ok(run)
 }
 
-/// Passes the event in a line to `receive`. Returns the scenario of the event, or `None` if the line is not an event that [`LogWriter`]
-/// wrote.
+/// If `wanted` is true, passes the event in a line to `receive`. Returns the scenario of the event, or `None` if the line is not an event
+/// that [`LogWriter`] wrote.
 fn event_of<'a>(bytes: &'a [u8], wanted: bool, receive: &mut dyn FnMut(LogPart<'_>)) -> Option<Cow<'a, str>> {
     if !wanted {
         return serde_json::from_slice::<SkippedEvent<'_>>(bytes).ok().map(|line| line.scenario);

@@ -9,7 +9,7 @@ use pmi_wire::ConnectionMethod;
 
 use super::text;
 
-/// A run, complete or cut short.
+/// A run, which may have been cut short.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Run {
     pub(crate) header: RunHeader,
@@ -31,7 +31,7 @@ pub(super) struct RunProblem {
     pub(super) text: String,
     /// The file and the line of the problem, if known.
     pub(super) place: Option<(String, usize)>,
-    /// An identifier of the problem that is the same in each run.
+    /// An identifier that is the same in every run with this problem.
     pub(super) key: String,
 }
 

@@ -219,8 +219,8 @@ impl UserFiles {
         Path::new(path).is_relative() && Path::new(path).is_file()
     }
 
-    /// Returns the location of a result: the line in this file if the file exists in the repository, otherwise the start of the fallback,
-    /// if any.
+    /// Returns the location of a result: the line in this file if the file exists in the repository, otherwise the first line of the
+    /// fallback. Returns `None` if there is no fallback either.
     pub(super) fn locate<'a>(&'a self, path: &'a str, line: usize) -> Option<(&'a str, usize)> {
         let own = Self::contain(path).then_some((path, line));
         own.or_else(|| Some((self.fallback.as_deref()?, 1)))

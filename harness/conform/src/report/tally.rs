@@ -15,8 +15,9 @@ pub(super) fn is_red_without_finding(result: &ScenarioResult, strict: Strictness
     result.is_red(strict) && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
 }
 
-/// Returns the scenarios that are red without a finding, by verdict and reason. Reasons that differ only in a time, or in the output of a
-/// launcher, are merged. The merged reason is that of the first scenario whose launcher printed more than a warning.
+/// Returns the scenarios that are red without a finding, by verdict and reason. Reasons that differ only in a duration, or in the output of
+/// a launcher, are merged. The merged reason is that of the first scenario whose launcher printed output without a warning, or of the first
+/// scenario if there is none.
 pub(super) fn red_without_finding(
     results: &[ScenarioResult],
     strict: Strictness,
@@ -39,7 +40,7 @@ fn reason(result: &ScenarioResult) -> &str {
     result.reason.as_deref().unwrap_or_default()
 }
 
-/// Returns a reason with a placeholder for each time, and without the output of a launcher.
+/// Returns a reason with a placeholder for each duration, and without the output of a launcher.
 pub(super) fn reason_shape(reason: &str) -> String {
     let own = reason.split(PRINTED).next().unwrap_or_default();
     let is_time = |word: &str| {

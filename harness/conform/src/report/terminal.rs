@@ -305,7 +305,7 @@ impl<W: Write> Terminal<W> {
     }
 
     /// Returns whether all findings of a result were shown before, and records them as shown. Findings with equal keys usually have the
-    /// same cause, and one transcript shows it.
+    /// same cause, so one transcript is enough.
     fn shown_before(&mut self, result: &ScenarioResult) -> bool {
         let cause_key = |judged: &JudgedFinding| {
             let Finding { requirement, seen, place, .. } = &judged.finding;

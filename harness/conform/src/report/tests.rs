@@ -492,7 +492,7 @@ fn junit_report_parses_and_states_correct_counts() {
     assert!(known.is_some());
 }
 
-/// Checks what a TAP reader would check: the number and the order of the test points, and that each diagnostic ends.
+/// Checks what a TAP reader would check: the number and the order of the test points, and that each diagnostic block is closed.
 #[rstest]
 #[case::whole(run())]
 #[case::torn(read(&torn()).unwrap())]
@@ -880,7 +880,8 @@ fn code_quality_report_has_one_issue_per_cause() {
     assert_eq!(issue["fingerprint"], again["fingerprint"], "the fingerprint must not depend on ranks");
 }
 
-/// Reports with a file and a line point to the entry of the deviation. The fingerprint of the result does not change when the entry moves.
+/// Reports whose results have a file and a line point to the entry of the stale deviation. The fingerprint of a result does not change when
+/// the entry moves to a different line.
 #[test]
 fn reports_locate_the_entry_of_a_stale_deviation() {
     let documents = |line: usize| {

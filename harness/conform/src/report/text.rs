@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Number of characters shown before the first difference, if the beginning is cut.
+/// Number of characters shown before the first difference when the beginning of the text is cut.
 const CONTEXT_LENGTH: usize = 40;
 
 /// Returns whether a character could control a terminal, change the text direction, or be invalid in XML.

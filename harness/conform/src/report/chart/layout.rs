@@ -45,7 +45,7 @@ impl Participant {
     }
 }
 
-/// The shape that is drawn in a row. Lanes are counted from the left.
+/// The shape that is drawn in a row. Lanes are numbered from the left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowShape {
     /// A message or connection between two lanes.

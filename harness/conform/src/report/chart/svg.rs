@@ -32,7 +32,8 @@ pub(in super::super) struct Drawing {
     rows: Vec<DrawnRow>,
     /// A description of the chart for screen readers.
     title: String,
-    /// The complete text of messages that were cut, and of those that break a requirement.
+    /// The messages that the page shows when the reader unfolds them: those that are cut next to their arrows, and those that break a
+    /// requirement.
     bytes: Vec<RawMessage>,
     others: usize,
 }
@@ -138,8 +139,8 @@ impl Drawing {
     }
 }
 
-/// Returns the complete message of a row. Returns `None` for a row without a message, or if the text next to the arrow shows the whole
-/// message and the message breaks no requirement.
+/// Returns the message of a row, with up to [`MAX_UNFOLDED_BYTES`] bytes. Returns `None` for a row without a message, or if the text next
+/// to the arrow shows the whole message and the message breaks no requirement.
 fn raw(row: &ChartRow<'_>) -> Option<RawMessage> {
     let (seq, bytes) = (row.seq?, row.bytes?);
     let broken = !row.breaks.is_empty();

@@ -24,8 +24,8 @@ fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_i
     call_initialized(&PROCESS, body)
 }
 
-/// Checks that `kvsname` is the name of the group's keyval space. If it is not, returns the error `otherwise`: RFC 13 names the error
-/// PMI_ERR_INVALID_KVS, but does not define its value.
+/// Checks that `kvsname` is the name of the group's keyval space. If it is not, returns the error `otherwise`. RFC 13 names
+/// PMI_ERR_INVALID_KVS for this error, but does not define its value.
 ///
 /// # Safety
 ///

@@ -82,7 +82,7 @@ impl Child {
         self.exit.is_some()
     }
 
-    /// Returns the exit of the process, if it has ended.
+    /// Returns the exit of the process, or `None` if no exit is known yet.
     pub fn try_wait(&mut self) -> Option<Exit> {
         if let (None, Some(child)) = (self.exit, &mut self.child) {
             self.exit = match child.try_wait() {

@@ -1,6 +1,6 @@
 //! Starts, observes and reaps processes, and handles their connections and output.
 //!
-//! - [`agent`]: programs of the harness that other programs start, as ranks or to load a library
+//! - [`agent`]: programs of the harness that other programs start
 //! - [`child`]: starting and reaping child processes, and killing them with all their descendants
 //! - [`connection`]: a connection that queues bytes until they can be written
 //! - [`descriptors`]: the limit on open descriptors

@@ -50,7 +50,7 @@ struct ReactorEntry<S> {
     fd: RawFd,
     source: S,
     wanted: WatchMode,
-    /// True if the other side has ended the connection, so that no report follows the last bytes.
+    /// True if the other side has ended the connection, so no report follows the last bytes.
     ended: bool,
     /// True if the source must be reported without waiting.
     is_pending: bool,

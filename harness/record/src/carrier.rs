@@ -76,7 +76,7 @@ impl Batch {
         started.map(|fact| fact.pid)
     }
 
-    /// Returns the facts in order, each with its bytes.
+    /// Returns the facts in order, including their bytes.
     pub(crate) fn facts(self) -> impl Iterator<Item = ProcessFact> {
         let Self { facts, bytes } = self;
         let mut at = 0;

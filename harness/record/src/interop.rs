@@ -30,7 +30,7 @@ const KNOWN_LAUNCHERS: [&str; 3] = ["mpiexec", "mpirun", "srun"];
 #[error("{0}")]
 pub struct TemplateError(String);
 
-/// A process manager, as a command with `{ranks}` and `{program}`.
+/// The command of a process manager, with the placeholders `{ranks}` and `{program}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerCommand {
     /// The command as the user wrote it.
@@ -174,7 +174,7 @@ pub struct InteropMatrix {
     pub interrupted: bool,
 }
 
-/// Runs every program under every process manager, one after the other, each for at most `timeout`.
+/// Runs every program under every process manager. The runs do not overlap, and the duration of each run is limited to `timeout`.
 ///
 /// # Errors
 ///

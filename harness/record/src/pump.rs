@@ -173,7 +173,7 @@ impl Pump {
         self.client.connection.left_unread()
     }
 
-    /// Returns whether bytes from the client wait for the server to read them.
+    /// Returns whether bytes from the client are waiting to be written to the server.
     pub(crate) fn is_blocked(&self) -> bool {
         self.server.connection.unwritten() > 0
     }
@@ -227,8 +227,8 @@ impl Pump {
         true
     }
 
-    /// Forwards the close of the connection by each side to the other side, after all bytes that the side sent before. Returns true if a
-    /// side that has closed its connection no longer reads.
+    /// If a side has closed its connection, forwards the close to the other side after all bytes from the first side. Returns true if the
+    /// first side no longer reads either.
     fn pass_closes(&mut self, owner: &mut dyn PumpHandler) -> bool {
         for side in [PumpSide::Client, PumpSide::Server] {
             let over = self.end(side).is_ended;

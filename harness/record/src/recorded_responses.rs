@@ -123,7 +123,7 @@ fn is_complete_message(line: &[u8]) -> bool {
     line.starts_with(b"cmd=") || line == b"endcmd"
 }
 
-/// Returns the text of a request in the scenario, if the response to the request describes the process manager.
+/// Returns the text of a request in the scenario, or `None` if the response to the request does not describe the process manager.
 fn kind(message: &Decoded<'_>) -> Option<&'static str> {
     let exchange = message.exchange().filter(|_| message.is_well_formed())?;
     let key = message.field("key").unwrap_or_default();

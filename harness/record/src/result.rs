@@ -80,7 +80,8 @@ pub fn exit_code(result: &ScenarioResult) -> u8 {
     }
 }
 
-/// Returns the requirements that a party broke with severity [`Severity::Fail`], each with its level. Crashes and hangs have no level.
+/// Returns the requirements that a party broke with severity [`Severity::Fail`], and the levels of these requirements. Crashes and hangs
+/// have no level.
 pub fn broken(result: &ScenarioResult, party: PartyKind) -> BTreeMap<&str, Option<Level>> {
     let broken = result.findings.iter().filter(|f| f.finding.party == party && f.severity == Severity::Fail);
     broken.map(|f| (f.finding.requirement.as_str(), f.level)).collect()

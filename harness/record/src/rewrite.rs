@@ -42,7 +42,7 @@ enum BlockState {
 enum FrameState {
     /// The frame is held back, because it may be a spawn request.
     Held,
-    /// The frame contains a different request. This number of its bytes must still be forwarded.
+    /// The frame contains a different request, of which this many bytes must still be forwarded.
     Passes(usize),
     /// The boundaries between frames are unknown.
     Unreadable,

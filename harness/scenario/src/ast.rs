@@ -49,7 +49,7 @@ pub struct Spanned<T> {
     pub span: Span,
 }
 
-/// A scenario or fragment. Equality ignores positions and comments, as everywhere in the tree.
+/// A scenario or fragment. Equality ignores positions and comments here, as it does everywhere in the tree.
 #[derive(Debug, Clone, Eq)]
 pub struct Scenario {
     /// The stable name: the path within the suite, without the file extension, e.g. `kvs/put-visible-after-barrier`.
@@ -212,7 +212,7 @@ pub enum Actor {
 pub struct ServerSetup {
     /// True if the scenario sets the number of ranks. Otherwise, the user sets it.
     pub has_rank_count: bool,
-    /// `vary NAME ...`: variations of the reference server. For `$name`, each row names the variation.
+    /// `vary NAME ...`: variations of the reference server. If NAME is `$name`, each row selects a variation.
     pub variations: Vec<Spanned<String>>,
     /// `fault NAME`: a fault of the reference server.
     pub fault: Option<Spanned<String>>,
@@ -310,7 +310,7 @@ impl Capability {
         matches!(self, Self::Upstream | Self::Fd | Self::Port | Self::Singleton)
     }
 
-    /// Returns the operations that users may declare as supported or missing, each with its name.
+    /// Returns the operations that users may declare as supported or missing, with their names.
     pub fn optional_operations() -> impl Iterator<Item = (&'static str, Self)> + Clone {
         Self::NAMES.into_iter().filter(|(_, need)| !need.is_connection_method())
     }

@@ -46,8 +46,8 @@ const UNKNOWN_COUNT: u32 = 1_000;
 
 const PREDEFINED_NAMES: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT, JOB_ID];
 
-/// Returns the names that are bound before the first step in addition to [`PREDEFINED_NAMES`]. If a client is under test, this is `$kvs`,
-/// the name of the keyval space. Otherwise, there are no such names.
+/// Returns the names that are bound before the first step in addition to [`PREDEFINED_NAMES`]. If a client is under test, the only such
+/// name is `kvs`, whose value is the name of the keyval space. Otherwise, there are no such names.
 fn predefined_names(scenario: &Scenario) -> Vec<String> {
     if scenario.tests == ImplementationKind::Client { vec!["kvs".to_owned()] } else { Vec::new() }
 }
@@ -92,7 +92,7 @@ struct Checker<'a> {
     /// The fragments that contain the current statement.
     fragments: Vec<String>,
     depth: usize,
-    /// Mistakes in fragments that this file uses, reported at the outermost `use`.
+    /// Mistakes in fragments that this file uses. They are reported at the outermost `use`.
     in_fragment: Vec<String>,
     budget: u32,
     positive: bool,
@@ -106,7 +106,7 @@ struct Checker<'a> {
     times: u32,
     /// The optional operation that the pending request uses for the first time, as an index into `uses`.
     pending_first_use: Option<usize>,
-    /// The output arguments of calls that have not returned yet, each with the caller.
+    /// The callers and the output arguments of calls that have not returned yet.
     outs: Vec<(StepTarget, String)>,
 }
 

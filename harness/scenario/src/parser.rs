@@ -67,7 +67,7 @@ struct Parser<'a> {
     text: &'a str,
     sink: DiagnosticSink,
     scenario: Scenario,
-    /// The keywords that earlier head lines contain and that may occur only once.
+    /// The keywords of earlier head lines that must not occur again.
     seen_head_lines: Vec<&'static str>,
     open_blocks: Vec<Block>,
 }

@@ -359,7 +359,7 @@ fn request(to: Option<u32>) -> String {
     to.map(|n| format!("<to {n}> ")).unwrap_or_default()
 }
 
-/// Returns the ranks of a step; empty for the job.
+/// Formats the ranks of a step. Returns an empty string for the job.
 fn ranks(target: &StepTarget) -> String {
     let (group, set) = match target {
         StepTarget::Job => return String::new(),

@@ -6,7 +6,7 @@ use pmi_wire::frame_header;
 
 use crate::ast::{BinOp, Dialect, Encoding, Expr, Piece, Scenario, Template, ValueType, WriteMode};
 
-/// The name whose value is the number of the first argument in a spawn request: 0 as in RFC 13, unless the server accepts only 1.
+/// The name whose value is the number of the first argument in a spawn request: 0, as in RFC 13, unless the server accepts only 1.
 pub const FIRST_ARGUMENT: &str = "first_argument";
 
 /// The name whose value is the PMI_JOBID of the step's process, or `job` if the process manager did not set PMI_JOBID.

@@ -66,8 +66,8 @@ impl References<'_> {
     }
 }
 
-/// Returns the scenario in one of its dialects. Operations become messages, and rules and fragments are replaced with those of the dialect.
-/// Requirements of other dialects are dropped.
+/// Returns the scenario in one of its dialects. Replaces operations with messages, rules with requirements of the dialect, and fragments
+/// with those of the dialect. Drops the requirements of other dialects.
 ///
 /// # Errors
 ///
@@ -580,7 +580,8 @@ impl Speller<'_> {
         Some(ways)
     }
 
-    /// Returns the exchange of an operation. In PMI-1, job attributes are keys in the keyval space.
+    /// Returns the exchange of an operation. For `get-job-attribute` in PMI-1, this is the exchange of `get`, because PMI-1 stores job
+    /// attributes in the keyval space.
     fn exchange(&mut self, operation: &str, line: &Template) -> Option<&'static Exchange> {
         let framing = self.dialect.framing();
         let named = |name: &str| protocol::exchanges(framing).find(|exchange| exchange.operation == name);

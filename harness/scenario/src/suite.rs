@@ -41,7 +41,7 @@ pub enum SuiteError {
 pub struct Suite {
     /// The scenarios, in the order in which they are listed, played and reported.
     pub scenarios: Vec<Arc<Scenario>>,
-    /// The scenarios to check, from every file in each of its dialects. Rows are expanded only if the scenario is incomplete without them.
+    /// The scenarios to check: every file in each of its dialects. Rows are expanded only if the file cannot be checked otherwise.
     files: Vec<Arc<Scenario>>,
     fragments: BTreeMap<String, Arc<Scenario>>,
     /// The rows of the fragments that are tables.
@@ -215,8 +215,7 @@ impl Suite {
         suite.or_diagnostics(wrong)
     }
 
-    /// Loads scenarios from these files, each with its name, together with the embedded fragments and requirements. A file in a folder
-    /// `fragments` is a fragment.
+    /// Loads named scenario files, together with the embedded fragments and requirements. A file in a folder `fragments` is a fragment.
     ///
     /// # Errors
     ///

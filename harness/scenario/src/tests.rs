@@ -145,7 +145,7 @@ fn steps(steps: &str) -> String {
     mistakes(&format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{steps}\n"))
 }
 
-/// Returns the diagnostics for the steps of an otherwise correct scenario, each on one line.
+/// Returns the one-line forms of the diagnostics for the steps of an otherwise correct scenario.
 fn brief(text: &str) -> Vec<String> {
     let text = format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{text}\n");
     let diagnostics = match parsed("t", &text) {

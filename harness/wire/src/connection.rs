@@ -61,7 +61,7 @@ impl Arrival<'_> {
 enum Negotiation {
     /// The client has not offered PMI-2.
     Open,
-    /// The client has offered PMI-2 and waits for the response.
+    /// The client has offered PMI-2 and is waiting for the response.
     Offered,
     /// The framing is determined.
     Settled(Framing),
@@ -144,8 +144,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether messages in this direction cannot be read: a message had the wrong framing, or the client waits for the response to
-    /// its offer of PMI-2.
+    /// Returns whether messages in this direction cannot be read. No messages can be read after a message with the wrong framing. The
+    /// client's messages cannot be read while the client is waiting for the response to its offer of PMI-2.
     fn is_unreadable(&self, direction: Direction) -> bool {
         let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
         self.framing_lost[direction as usize] || waits
@@ -174,8 +174,8 @@ impl Connection {
     }
 
     /// Returns the next complete message. Returns `None` if more bytes are needed, if an earlier message had the wrong framing, or if the
-    /// client waits for the response to its offer of PMI-2. Read the server's messages before the client's, because they may determine the
-    /// framing of the client's messages.
+    /// client is waiting for the response to its offer of PMI-2. Read the server's messages before the client's, because they may determine
+    /// the framing of the client's messages.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ pub enum ConnectionMethod {
     Fd,
     /// `PMI_PORT`: the processes open their connections. See [`port`](crate::port).
     Port,
-    /// A singleton requests a process manager, which then connects to it: see [`singleton`](crate::singleton). Processes that the singleton
-    /// spawns have `PMI_FD`.
+    /// A singleton requests a process manager, which then connects to the singleton. See [`singleton`](crate::singleton). Processes that
+    /// the singleton spawns have `PMI_FD`.
     Singleton,
 }
 
@@ -31,7 +31,7 @@ pub struct Proc {
 
 impl Proc {
     /// The group number of the proxies of the first group, which are numbered like ranks. On their connections, the server under test sends
-    /// the requests.
+    /// the requests, and the harness answers them.
     pub const PROXY_GROUP: u32 = u32::MAX;
 
     /// The group number of stray connections: connections to the port in `PMI_PORT` that were not made by a process of the job. They are
@@ -43,7 +43,7 @@ impl Proc {
         Self { group: Self::PROXY_GROUP, rank: node }
     }
 
-    /// Returns the names of processes, with the noun before them: `rank 0`, or `ranks 0, 1`.
+    /// Returns the names of processes after the appropriate noun, such as `rank 0` or `ranks 0, 1`.
     ///
     /// ```
     /// use pmi_wire::Proc;

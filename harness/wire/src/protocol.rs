@@ -299,7 +299,7 @@ const fn exchange(
     Exchange { operation, request, response, is_block: false, functions, arguments, results, source }
 }
 
-/// Declares the operations of RFC 13, each with its row in the table for lines.
+/// Declares the operations of RFC 13 and their rows in the table for lines.
 macro_rules! operations {
     ($($(#[$doc:meta])* $operation:ident: $row:expr,)*) => {
         /// An operation of RFC 13's "Protocol Definition": a request and its response.
@@ -766,7 +766,7 @@ pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field>
     common_results(framing).iter().chain(own).chain(parts(framing).iter().flat_map(|(_, fields)| *fields))
 }
 
-/// Returns the fields, except those that a version later than RFC 13's added.
+/// Returns the fields, except those that were added by a version later than that of RFC 13.
 pub fn without_extensions(fields: &'static [Field]) -> impl Iterator<Item = &'static Field> + Clone {
     fields.iter().filter(|field| field.since.is_none())
 }
@@ -849,7 +849,7 @@ mod tests {
         std::iter::once(format!("cmd={cmd}")).chain(own).collect()
     }
 
-    /// Decodes a message, and returns the error in it, if any. Each value is read up to the next blank or semicolon.
+    /// Decodes a message, reading each value up to the next blank or semicolon. Returns the error in the message, if any.
     fn error(framing: Framing, direction: Direction, tuples: &[String]) -> Option<String> {
         let line = tuples.join(" ");
         let body = format!("{};", tuples.join(";"));

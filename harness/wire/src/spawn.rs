@@ -78,8 +78,8 @@ impl SpawnRequest {
         self.programs.iter().fold(0, |n, program| n.saturating_add(program.nprocs))
     }
 
-    /// Reads the body of a frame. The keys of a program follow its `subcmd`. Returns `None` for a request without programs. The draft has
-    /// such requests, because it defines a separate message for each program.
+    /// Reads the body of a frame. The keys of a program follow its `subcmd`. Returns `None` for a request without programs. Such requests
+    /// exist in the draft, which defines a separate message for each program.
     pub(crate) fn of_body(body: &Body<'_>) -> Result<Option<Self>, DecodeError> {
         let mut sections = vec![SpawnSection::default()];
         for tuple in body.tuples() {

@@ -46,7 +46,8 @@ unsafe fn attribute(
     })
 }
 
-/// Parses a list of integers separated by commas. Writes those that fit into `array`, and writes their number to `outlen`.
+/// Parses a list of integers separated by commas. Writes as many integers as fit into `array`, and writes the number of written integers
+/// to `outlen`.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Programs of the harness that other programs start, as ranks or to load a library, and their connections to the runner.
+//! Programs of the harness that other programs start, and the connections of these programs to the runner.
 //!
 //! - [`rank`] is the program that a process manager under test starts as a rank.
 //! - `quick` is a faster version of the rank's agent for nearly all launches. In all other cases, it executes the full agent.

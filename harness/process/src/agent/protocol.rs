@@ -56,7 +56,7 @@ pub struct RankHello {
     pub env: Vec<Bytes>,
     /// The arguments of the rank, without the program.
     pub args: Vec<Bytes>,
-    /// The reason why the rank has no usable connection, if it has none. In this case, no descriptor accompanies the message.
+    /// The reason why the rank has no usable connection; `None` if it has one. If a reason is given, no descriptor accompanies the message.
     pub bad_fd: Option<String>,
     /// The initack of a rank that connected through PMI_PORT, and the response to the initack.
     #[serde(rename = "greeted")]

@@ -1,4 +1,4 @@
-//! The quick agent of a rank, if this machine supports it: see `quick-agent/main.rs`. It is embedded in this program, and written to a
+//! The quick agent of a rank, for machines that support it (see `quick-agent/main.rs`). It is embedded in this program, and written to a
 //! separate folder for the duration of a run.
 //!
 //! Starting the quick agent takes 0.05 ms of processor time; starting the full agent takes 1.1 ms. Without the quick agent, a run of the

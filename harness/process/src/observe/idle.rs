@@ -17,12 +17,12 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use super::tcp::Ends;
 use super::{procfs, tcp};
 
-/// Thread ids, each with the number of the thread's voluntary sleeps.
+/// The ids of threads, and the number of voluntary sleeps of each thread.
 type SleepCounts = Vec<(i32, u64)>;
 
 /// The combined state of several processes.
 enum ActivityState {
-    /// Every thread waits without a time limit.
+    /// Every thread is waiting without a time limit.
     Waiting(SleepCounts),
     /// At least one thread is running, stopped or waiting with a time limit.
     Busy,
@@ -76,7 +76,7 @@ impl IdleCheck {
         self.since.as_ref().map(|(since, _)| since.elapsed())
     }
 
-    /// Examines the processes twice without a pause. Returns the sleep counts if all threads wait.
+    /// Examines the processes twice without a pause. Returns the sleep counts if the processes are idle, and `None` otherwise.
     fn examine_twice(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
@@ -137,7 +137,7 @@ impl PollCount {
     }
 }
 
-/// Returns the id, the wait and the number of voluntary sleeps of each thread of a process; `None` if any thread does not wait.
+/// Returns the id, the wait and the number of voluntary sleeps of each thread of a process; `None` if any thread is not waiting.
 fn waits(pid: i32) -> Option<Vec<(i32, ThreadWait, u64)>> {
     threads(pid, |thread| match thread {
         Thread::Waits { tid, wait, sleeps } => Ok((tid, wait, sleeps)),
@@ -164,9 +164,9 @@ fn examine(pids: &[i32]) -> ActivityState {
 }
 
 enum Thread {
-    /// The thread sleeps. `sleeps` is the number of its voluntary sleeps.
+    /// The thread is waiting. `sleeps` is the number of its voluntary sleeps.
     Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
-    /// The thread is running or stopped, or waits for a disk. A slow read from a disk counts as work, not as silence.
+    /// The thread is running, stopped or waiting for a disk. A slow read from a disk counts as work, not as silence.
     Busy,
     /// The thread seems to have ended.
     Ended,
@@ -315,11 +315,11 @@ fn other_end(socket: &OwnedFd) -> Option<ConnectionEnd> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ThreadWait {
-    /// The thread waits for an event, without a time limit.
+    /// The thread is waiting for an event, without a time limit.
     Endless,
-    /// The thread waits for an event with a timeout, or just sleeps.
+    /// The thread is waiting for an event with a timeout, or is just sleeping.
     Limited,
-    /// The thread does not wait, or does not wait for an event.
+    /// The thread is not waiting for an event.
     None,
 }
 

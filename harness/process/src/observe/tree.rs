@@ -35,7 +35,7 @@ pub fn become_subreaper() {
 struct LaunchRegistry {
     /// The mark of each launch, by the launcher's process id.
     launches: HashMap<i32, String>,
-    /// Orphans without a mark, each with the launchers whose launches may have started it.
+    /// For each orphan without a mark, the launchers whose launches may have started it.
     unmarked_orphans: HashMap<i32, HashSet<i32>>,
 }
 

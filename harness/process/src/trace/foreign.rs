@@ -60,7 +60,7 @@ impl ForeignProcess {
         }
     }
 
-    /// Returns the exit of the process, if the process has ended and the kernel reports its exit.
+    /// Returns the exit of the process, or `None` if the process is still running or the kernel does not report its exit.
     pub fn exit(&self) -> Option<Exit> {
         // This method is called whenever no event arrives. The process is usually alive then, and this check is fast.
         if !self.has_ended() {

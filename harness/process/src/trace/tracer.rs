@@ -71,7 +71,7 @@ pub fn main() -> u8 {
 
 #[derive(Default)]
 struct TraceState {
-    /// The states of threads at signals that may kill them, by process id.
+    /// The states of threads when they received signals that may kill them, by process id.
     signals: HashMap<i32, Vec<Snapshot>>,
     /// The process id of each examined thread.
     process: HashMap<i32, i32>,
@@ -174,7 +174,7 @@ impl TraceState {
     }
 }
 
-/// Returns the process of a thread, unless the process ignores the signal.
+/// Returns the process of a thread, or `None` if the process ignores the signal.
 fn process_of(thread: i32, signal: i32) -> Option<i32> {
     let status = procfs::text(format!("/proc/{thread}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

@@ -26,7 +26,7 @@ const MAX_FRAMES: usize = 32;
 /// Maximum size of a section that is read.
 const MAX_SECTION_SIZE: u64 = 512 << 20;
 
-/// The stored state of a thread at a signal.
+/// The state of a thread when it received a signal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Snapshot {
     pub(super) name: String,

@@ -3,7 +3,7 @@
 //! Between two barriers, the requests from different ranks are independent, because the scenario does not expect a value before the barrier
 //! that follows the put. Therefore the steps between two barriers are reordered: the first steps of all ranks come first, then the second
 //! steps of all ranks, and so on. The order within each rank is kept. If this does not shorten the scenario, the recorded order is used.
-//! If steps differ only in numbers, and these numbers depend on the rank, the steps are also written once.
+//! Steps are also combined into one if they differ only in numbers that depend on the rank.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -22,7 +22,7 @@ pub(super) struct StepText {
 /// A step of the scenario.
 #[derive(Debug)]
 pub(super) struct RecordedStep {
-    /// The ranks that perform the step, all in one group.
+    /// The ranks that perform the step. All of them belong to the same group.
     pub(super) ranks: Vec<Proc>,
     pub(super) text: StepText,
 }

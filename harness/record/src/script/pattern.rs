@@ -168,7 +168,7 @@ fn step_of(class: &[(bool, i64)], mut texts: Vec<(&SplitText, u32)>) -> Vec<(Vec
 mod tests {
     use super::*;
 
-    /// Returns the combined steps, each with its ranks.
+    /// Returns the combined steps and their ranks.
     fn written(texts: &[(&str, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
         let cuts: Vec<SplitText> = texts.iter().map(|(text, _)| SplitText::of(text)).collect();
         let alike: Vec<(&SplitText, &[u32])> =

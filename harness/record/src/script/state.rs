@@ -99,7 +99,7 @@ pub(super) struct RecordedGroup {
     pub(super) size: u32,
     /// The name of the keyval space; in PMI-2, the job id.
     pub(super) name: Option<Vec<u8>>,
-    /// Node attributes, each with all values that were put.
+    /// For each node attribute, all values that were put.
     pub(super) node: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     /// For each key, its value, and the number of barriers that the putting rank had entered before the put.
     pub(super) values: HashMap<Vec<u8>, (Vec<u8>, u64)>,

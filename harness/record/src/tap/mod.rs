@@ -352,7 +352,7 @@ impl PumpHandler for ForwardingHandler {
     }
 }
 
-/// Restores the signal settings with which the tap was started, and makes the kernel kill the program if the tap is killed.
+/// Prepares a command to restore the signal settings with which the tap was started, and to be killed by the kernel if the tap is killed.
 #[expect(unsafe_code, reason = "the closure runs just before exec")]
 fn prepare(command: &mut Command, mask: SigSet) {
     // SAFETY: the closure makes only calls that are allowed between fork and exec.

@@ -7,7 +7,7 @@ use pmi_runner::party::server::missing_program_error;
 /// Placeholder for the tap.
 pub const TAP_PLACEHOLDER: &str = "{tap}";
 
-/// Known launchers, each with its options that take a value.
+/// Known launchers, and those of their options that take a value.
 const KNOWN_LAUNCHERS: [(&str, &[&str]); 4] = [
     ("mpiexec", &["-n", "-np", "--np"]),
     ("mpirun", &["-n", "-np", "--np"]),

@@ -80,7 +80,7 @@ impl Family {
         }
     }
 
-    /// Returns the MPI versions in the family, as text for messages.
+    /// Returns the MPI versions that belong to the family, formatted for messages.
     pub fn versions(self) -> &'static str {
         match self {
             Self::Mpich3_4 => "MPICH 3.4 to 4.0.2",

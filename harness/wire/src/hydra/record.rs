@@ -24,7 +24,7 @@ pub enum ProxyMessage {
         /// The text of the request. Some families omit its terminator.
         text: Vec<u8>,
     },
-    /// Pairs that the proxy's clients put, if the proxy does not forward each put as a request.
+    /// Key-value pairs that clients have put, from a proxy that does not forward each put as a request.
     Puts(Vec<(Vec<u8>, Vec<u8>)>),
     /// Output of a process.
     Output {

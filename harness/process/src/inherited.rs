@@ -1,9 +1,9 @@
 //! Passes a connection to a process when the process is started.
 //!
 //! A process inherits its connection under a descriptor number that this module reserves for all processes. Just before a process is
-//! started, `dup2` makes the number refer to the connection and makes it inheritable; afterwards, this is undone. So no process inherits
-//! the connection of another process, and no code needs to run between fork and exec. The standard library can then use `posix_spawn`,
-//! which does not copy the page tables.
+//! started, `dup2` makes the reserved descriptor refer to the connection and makes the descriptor inheritable. Both changes are undone
+//! after the start. Therefore, no process inherits the connection of another process, and no code needs to run between fork and exec. The
+//! standard library can then use `posix_spawn`, which does not copy the page tables.
 
 use std::fs::File;
 use std::io;

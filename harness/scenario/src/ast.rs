@@ -90,7 +90,7 @@ pub struct Scenario {
     pub source: Arc<SourceFile>,
 }
 
-/// A comment or a run of blank lines, which the printer puts back in its place.
+/// A comment or a run of blank lines, which the printer preserves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
     /// The kind of comment, with its text.

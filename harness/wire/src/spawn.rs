@@ -519,7 +519,7 @@ fn pairs(
 pub struct SpawnCollector {
     assembler: SpawnAssembler,
     programs: Vec<SpawnProgram>,
-    /// Number of bytes in the current request, to which the limit applies.
+    /// Number of bytes in the current request, which is limited by [`SpawnLimits::max_bytes`].
     bytes: usize,
 }
 

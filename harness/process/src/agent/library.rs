@@ -1,8 +1,8 @@
 //! The agent that loads a library and calls its functions as ordered by the runner.
 //!
-//! Orders and reports use a socket: standard input or, if a launcher has started the agent, a connection to the runner. The runner detects
-//! when the library exits, crashes or hangs. Memory that is passed to the library is never freed, because the library may have kept a
-//! pointer.
+//! Orders and reports are sent over a socket: standard input or, if a launcher has started the agent, a connection to the runner. The
+//! runner detects when the library exits, crashes or hangs. Memory that is passed to the library is never freed, because the library may
+//! have kept a pointer.
 
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::fs::File;

@@ -226,7 +226,7 @@ fn examine_thread(pid: i32, tid: i32) -> (Thread, Option<u32>) {
 
 /// Returns whether only these processes and their controlled peers can wake the waiting threads. Other causes of a wake-up are a timer, a
 /// connection to a daemon or another host, and bytes on a TCP connection that the kernel delivers later. A timer is a timerfd, a POSIX
-/// timer, or an alarm. Only the handler of an alarm is visible.
+/// timer, or an alarm. Of an alarm, only the handler can be observed.
 fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {

@@ -1,4 +1,4 @@
-//! The launch options of a proxy: the option list of MPICH's Hydra.
+//! Builds the launch options of a proxy in the form that MPICH's Hydra uses.
 
 use super::family::{Family, Header};
 

@@ -157,7 +157,7 @@ fn mapping() -> Vec<Vec<u8>> {
     words
 }
 
-/// Returns PMI-2 frames and their tuples: requests, and the beginnings and keys of responses.
+/// Returns the documented PMI-2 requests, as whole frames and as single tuples, and the commands and keys of the responses.
 fn frames() -> Vec<Vec<u8>> {
     let all = || protocol::documented_exchanges(Framing::Frames).iter();
     let mut words = vec![b"concat=1;".to_vec()];

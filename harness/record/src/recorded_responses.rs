@@ -28,8 +28,8 @@ struct RecordedRank {
     exchanges: Vec<RecordedExchange>,
 }
 
-/// Writes the scenario. Returns `None` if the session did not end successfully, if no response is repeated or, in PMI-1, if no process
-/// requested the limits. `dialects` are the dialects of the session.
+/// Writes a recorded session as a scenario for its program. Returns `None` if the session did not end successfully, if it contains no
+/// response that the scenario can repeat or, in PMI-1, if no process requested the limits. `dialects` are the dialects of the session.
 ///
 /// # Errors
 ///

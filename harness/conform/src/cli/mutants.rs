@@ -81,7 +81,7 @@ fn score(killed: usize, total: usize) -> usize {
 }
 
 /// The results for the faults and variations of one kind of implementation.
-struct Report<'a> {
+struct MutantsReport<'a> {
     /// The kind of implementation as a prefix of labels, for example `library `. Empty for servers.
     kind: &'static str,
     faults: Vec<FaultLine<'a>>,
@@ -104,7 +104,7 @@ struct FaultLine<'a> {
     wrong: Vec<String>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> MutantsReport<'a> {
     fn of_servers(matrix: &'a KillMatrix, start: Instant) -> Self {
         let fault = |fault: &'a FaultResult| FaultLine {
             name: fault.label(),
@@ -275,7 +275,7 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
     }
     let kind = if args.client.is_some() { "program " } else { "library " };
     let mut text = String::new();
-    Report::of_party(kind, [&killed, &lawful], &without_fault, String::new()).print(&mut text)?;
+    MutantsReport::of_party(kind, [&killed, &lawful], &without_fault, String::new()).print(&mut text)?;
     print(&text).map(|()| status)
 }
 
@@ -315,14 +315,15 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         return Ok(status);
     }
     let mut text = String::new();
-    Report::of_servers(&matrix, start).print(&mut text)?;
+    MutantsReport::of_servers(&matrix, start).print(&mut text)?;
     for name in &matrix.without_common_rule {
         writeln!(text, "NO COMMON RULE, or a needless reason for its absence: {name}")?;
     }
     text.push('\n');
     let more = format!("; {} not visible on the wire", UNDETECTABLE_REQUIREMENTS.len());
     let results: [&[PartyResult]; 2] = [&clients.faults, &clients.variations];
-    Report::of_party("client ", results, &clients.requirements_without_fault, more).print(&mut text)?;
+    MutantsReport::of_party("client ", results, &clients.requirements_without_fault, more)
+        .print(&mut text)?;
     print(&text)?;
     Ok(status)
 }

@@ -7,14 +7,14 @@ use pmi_wire::Proc;
 use serde::{Deserialize, Serialize};
 
 /// Pairs of a key and its value, or of a name and its port.
-pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type StoredPairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The state that a job passes to the next job, for rare faults that depend on an earlier job.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct EarlierJob {
-    pub(super) pairs: Pairs,
-    pub(super) names: Pairs,
-    pub(super) withdrawn: Pairs,
+    pub(super) pairs: StoredPairs,
+    pub(super) names: StoredPairs,
+    pub(super) withdrawn: StoredPairs,
     pub(super) aborted: bool,
     /// The number of processes in the barrier when the job ended.
     pub(super) waiting: u32,
@@ -45,14 +45,14 @@ pub(super) struct RareState {
     /// The port that each process published last.
     pub(super) own_ports: HashMap<Proc, Vec<u8>>,
     /// The unpublished names, with their ports.
-    pub(super) withdrawn: Pairs,
+    pub(super) withdrawn: StoredPairs,
     /// True if a process requested the end of the job.
     pub(super) aborted: bool,
     /// The state that the previous job passed on.
     pub(super) before: EarlierJob,
 }
 
-pub(super) fn value_of(pairs: &Pairs, key: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn value_of(pairs: &StoredPairs, key: &[u8]) -> Option<Vec<u8>> {
     pairs.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
 }
 

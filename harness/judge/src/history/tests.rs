@@ -30,7 +30,7 @@ fn history(ranks: u32, mut operations: Vec<TimedOperation>) -> History {
 
 /// A point in time at which an operation takes effect. A barrier has two points, its entry and its exit.
 #[derive(Clone, Copy, PartialEq)]
-struct Point {
+struct HistoryPoint {
     operation: usize,
     is_exit: bool,
 }
@@ -47,7 +47,7 @@ struct Model {
 }
 
 /// Returns whether an order of the remaining points explains all responses.
-fn some_order(all: &[TimedOperation], ranks: u32, points: &[Point], model: &Model) -> bool {
+fn some_order(all: &[TimedOperation], ranks: u32, points: &[HistoryPoint], model: &Model) -> bool {
     if points.is_empty() {
         return true;
     }
@@ -119,7 +119,10 @@ fn is_explained(history: &History, ranks: u32) -> bool {
     let all = &history.operations;
     let points = all.iter().enumerate().flat_map(|(operation, one)| {
         let exits = one.request == HistoryRequest::Barrier && one.response.is_some();
-        [Some(Point { operation, is_exit: false }), exits.then_some(Point { operation, is_exit: true })]
+        [
+            Some(HistoryPoint { operation, is_exit: false }),
+            exits.then_some(HistoryPoint { operation, is_exit: true }),
+        ]
     });
     some_order(all, ranks, &points.flatten().collect::<Vec<_>>(), &Model::default())
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::kvs::KnownPuts;
 
-/// The identity of a barrier: the notation of its members, the members, and the tag. Barriers with the same members in different notations
-/// are distinct.
+/// The identity of a barrier: the notation in which a request names its members, the members themselves, and the tag. Barriers whose
+/// members are the same but are named in different notations are distinct.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupBarrierName {
     pub(super) kind: GroupBarrierKind,

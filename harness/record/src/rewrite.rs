@@ -42,7 +42,7 @@ enum BlockState {
 enum FrameState {
     /// The frame is held back, because it may be a spawn request.
     Held,
-    /// The frame contains a different request, of which this many bytes must still be forwarded.
+    /// The frame contains a different request. This number of its bytes must still be forwarded.
     Passes(usize),
     /// The boundaries between frames are unknown.
     Unreadable,
@@ -118,7 +118,7 @@ impl Rewriter {
             Protocol::Lines => {}
             Protocol::Frames => return self.pass_frames(piece, &mut tap).into(),
         }
-        // Usually, the piece consists of complete lines, none of which begins a block. Such a piece is forwarded without a copy.
+        // Usually, the piece consists of complete lines, and no line begins a block. Such a piece is forwarded without a copy.
         if self.place == BlockState::Outside
             && self.line.is_empty()
             && piece.ends_with(b"\n")

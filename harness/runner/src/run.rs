@@ -33,7 +33,7 @@ pub enum AttemptPolicy {
     /// A single attempt.
     #[default]
     Once,
-    /// This number of attempts, of which the worst result counts.
+    /// This number of attempts. The worst result counts.
     Repeat(u32),
     /// At most this number of retries, while the scenario is red or a recorded deviation is missing. A scenario that is not red in
     /// the last attempt is flaky.

@@ -47,7 +47,7 @@ const UNKNOWN_COUNT: u32 = 1_000;
 const PREDEFINED_NAMES: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT, JOB_ID];
 
 /// Returns the names that are bound before the first step in addition to [`PREDEFINED_NAMES`]. If a client is under test, the only such
-/// name is `kvs`, whose value is the name of the keyval space. Otherwise, there are no such names.
+/// name is `kvs`, whose value is the name of the keyval space. Otherwise, returns no names.
 fn predefined_names(scenario: &Scenario) -> Vec<String> {
     if scenario.tests == ImplementationKind::Client { vec!["kvs".to_owned()] } else { Vec::new() }
 }

@@ -227,7 +227,7 @@ impl Default for SpawnLimits {
 
 /// An error in a spawn request, with its line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line} of the spawn request: {kind}")]
+#[error("line {line} contains an error: {kind}")]
 pub struct SpawnError {
     /// The number of the line within the block; `mcmd=spawn` is line 1. Missing keys are detected at `endcmd`.
     pub line: usize,

@@ -11,6 +11,9 @@ use serde::Serialize;
 
 use crate::report::{Format, Run, render, write_reproducers};
 
+/// The end of an error about an unknown scenario.
+pub(super) const SCENARIO_LIST_HINT: &str = "`pmi-conform scenario list` lists all scenarios";
+
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     match anstream::stdout().write_all(text.as_bytes()) {

@@ -10,7 +10,7 @@ use pmi_scenario::requirement::Catalogue;
 use pmi_scenario::suite::{Suite, embedded_catalogue};
 use pmi_wire::ConnectionMethod;
 
-use super::output::scenario_errors;
+use super::output::{SCENARIO_LIST_HINT, scenario_errors};
 use crate::report::{KeptEvents, NamedRun, Run, read_log};
 
 /// Returns the embedded suite without its scenarios, and with these sets of requirements enabled.
@@ -37,7 +37,7 @@ pub(super) fn enable_sets(catalogue: &mut Catalogue, sets: &[String]) {
 /// because they do not load the user's own scenarios.
 pub(super) fn check_scenarios(path: &Path, deviations: &Deviations, suite: &Suite) -> anyhow::Result<()> {
     let Some((line, name)) = deviations.first_unknown_scenario(suite) else { return Ok(()) };
-    let hint = hint(name, suite.names(), "`pmi-conform scenario list` lists all scenarios");
+    let hint = hint(name, suite.names(), SCENARIO_LIST_HINT);
     anyhow::bail!("{}:{line}: unknown scenario {name}{hint}", path.display())
 }
 

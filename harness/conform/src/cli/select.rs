@@ -13,7 +13,7 @@ use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
 use super::args::{Cli, Play};
-use super::output::scenario_errors;
+use super::output::{SCENARIO_LIST_HINT, scenario_errors};
 use super::read::read_run;
 use crate::report::KeptEvents;
 
@@ -176,7 +176,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
         let word = pattern.trim_start_matches('=').trim_end_matches('*');
         anyhow::bail!(
             "--filter {pattern}: matches no scenario{}",
-            hint(word, names().chain(folders), "`pmi-conform scenario list` lists all scenarios")
+            hint(word, names().chain(folders), SCENARIO_LIST_HINT)
         );
     }
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();

@@ -180,7 +180,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
     }
 
     /// Draws a request of this kind and a replacement for its response. Returns the index of the request and the replacement, or `None` if
-    /// there is no such request.
+    /// no request is of this kind.
     fn target(
         &mut self,
         requests: &[TracedRequest],

@@ -45,7 +45,7 @@ pub enum UpstreamKind {
     UnknownCommand,
     /// Key-value pairs for the proxy's cache.
     Cache,
-    /// Key-value pairs for the proxy's cache, at least one of which is malformed.
+    /// Key-value pairs for the proxy's cache, with at least one malformed pair.
     MalformedCache,
     /// A response of RFC 13.
     Response(Op),

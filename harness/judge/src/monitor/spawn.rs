@@ -90,10 +90,7 @@ impl Monitor {
                 // note.
                 let at_most =
                     matches!(error.kind, SpawnErrorKind::Numbering { .. }).then_some(Severity::Note);
-                let expected = format!(
-                    "an RFC 13 spawn request, but line {} contains an error: {}",
-                    error.line, error.kind
-                );
+                let expected = format!("an RFC 13 spawn request, but {error}");
                 let seen = ObservationText::message(line);
                 self.find(PartyKind::Client, p, spawn_rule(&error.kind), at_most, expected, seen);
             }

@@ -310,7 +310,7 @@ impl Monitor {
                 && self.concerns_max_length(p);
         // If the request was sent in several writes, this is assumed to be the reason for the missing response. If the server closed the
         // connection, however, a pair of the maximum length may be the reason instead.
-        let id = if self.rank(p).split_write && !(closed && full) {
+        let id = if !(closed && full) && self.any_write(p, Some(op), |rank| rank.split_write) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
             // This barrier is unusual: before it releases the processes, the manager must distribute keys that are also field names.
@@ -348,7 +348,9 @@ impl Monitor {
             _ => pending.needs,
         };
         let requirement = needs.unwrap_or(match &pending.detail {
-            _ if rank.split_write || rank.joined_write => ids::PMI2_COMMON_ANY_FRAGMENTATION,
+            _ if self.any_write(p, pending.op, |rank| rank.split_write || rank.joined_write) => {
+                ids::PMI2_COMMON_ANY_FRAGMENTATION
+            }
             _ if rank.refused => ids::PMI2_COMMON_USABLE_AFTER_ERROR,
             _ if rank.pending.len() > 1 && pending.thrid.is_some() => ids::PMI2_DRAFT_THRID_TELLS_APART,
             RequestDetail::Barrier(Some(1)) => ids::PMI2_COMMON_FENCE,
@@ -410,23 +412,31 @@ impl Monitor {
     }
 
     /// Returns the requirement about split writes if the process sent its last request in several writes and its oldest unanswered request
-    /// is a valid PMI-1 request. If `otherwise` is the requirement that an abort terminates the group, an abort in several writes from any
-    /// process of the group counts as well. In all other cases, returns `otherwise`.
+    /// is a valid PMI-1 request. The barrier entries of the other processes count as well, and, if `otherwise` is the requirement that an
+    /// abort terminates the group, their aborts. In all other cases, returns `otherwise`.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
-        let aborts = |rank: &MonitoredRank| {
-            rank.split_write && rank.pending.back().is_some_and(|last| last.op == Some(Operation::Abort))
-        };
-        let group = self.groups.get(&p.group).filter(|_| otherwise == ids::RFC13_ABORT_GROUP);
-        if group.is_some_and(|group| group.ranks.values().any(aborts)) {
-            return SPLIT_WRITE_REQUIREMENT;
-        }
-        let pending = self.find_rank(p).and_then(|rank| rank.pending.front());
-        let is_valid = pending.is_some_and(|request| request.op.is_some());
-        if is_valid && self.framing(p) == Framing::Lines {
-            self.split_write_rule_or(p, otherwise)
+        let oldest = self.find_rank(p).and_then(|rank| rank.pending.front()?.op);
+        let op = if otherwise == ids::RFC13_ABORT_GROUP { Some(Operation::Abort) } else { oldest };
+        let is_line = op.is_some() && self.framing(p) == Framing::Lines;
+        if is_line && self.any_write(p, op, |rank| rank.split_write) {
+            SPLIT_WRITE_REQUIREMENT
         } else {
             otherwise
         }
+    }
+
+    /// Returns whether a condition is true of the last request of the process. The result of a barrier or of an abort also depends on the
+    /// other processes of the group, so their requests count if they are of the same operation.
+    fn any_write(&self, p: Proc, op: Option<Operation>, condition: impl Fn(&MonitoredRank) -> bool) -> bool {
+        let shared = op.filter(|op| matches!(op, Operation::Barrier | Operation::Abort));
+        let counts = |rank: &MonitoredRank| {
+            shared.is_some() && rank.pending.back().is_some_and(|last| last.op == shared)
+        };
+        self.find_rank(p).is_some_and(&condition)
+            || self
+                .groups
+                .get(&p.group)
+                .is_some_and(|group| group.ranks.values().any(|rank| counts(rank) && condition(rank)))
     }
 
     /// Returns true if all processes have entered the barrier that this process is in.

@@ -161,6 +161,19 @@ fn lost_partial_request_explains_the_silence() {
     assert_eq!(all(2, &joined(1, &rest)), ["rfc13.wire.newline"]);
 }
 
+/// The server may have lost the entry of any process that sent it in several writes.
+#[rstest]
+#[case::in_pieces(&["1 >| cmd=barr", "1 > ier_in"], "rfc13.wire.newline")]
+#[case::whole(&["1 > cmd=barrier_in"], "rfc13.barrier.released")]
+#[case::answered(&["1 >| cmd=get_ma", "1 > xes", "1 < cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64", "1 > cmd=barrier_in"], "rfc13.barrier.released")]
+fn barrier_entry_in_pieces_explains_the_silence_of_other_processes(
+    #[case] entry: &[&str],
+    #[case] broken: &str,
+) {
+    let rest = [&["0 > cmd=barrier_in"], entry, &["0 silence"]].concat();
+    assert_eq!(all(2, &joined(2, &rest)), [broken]);
+}
+
 #[rstest]
 #[case("0 >| cmd=barrier_in", ["1 > cmd=barrier_in", "1 < cmd=barrier_out rc=0"], "rfc13.wire.newline")]
 #[case("0 >| cmd=barrier", ["1 > cmd=barrier_in", "1 < cmd=barrier_out rc=0"], "rfc13.barrier.all-in-before-any-out")]

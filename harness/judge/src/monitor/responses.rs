@@ -203,7 +203,11 @@ impl Monitor {
             let (requirement, expected) = match pending_row {
                 None => self.rule_without_request(p),
                 Some(pending_row) => {
-                    (ids::PMI2_COMMON_RESPONSE_NAME, format!("the answer to {}", pending_row.request))
+                    let rank = self.rank(p);
+                    // The server probably did not find the beginning of the request.
+                    let fragmented = rank.split_write || rank.joined_write;
+                    let (whole, split) = (ids::PMI2_COMMON_RESPONSE_NAME, ids::PMI2_COMMON_ANY_FRAGMENTATION);
+                    (if fragmented { split } else { whole }, format!("the answer to {}", pending_row.request))
                 }
             };
             // If the state of the server is unknown, for example after an invalid request, any response is allowed.

@@ -747,6 +747,33 @@ fn warns_once_about_missing_instrumentation() {
     assert!(!text.contains(NOT_INSTRUMENTED), "{text}");
 }
 
+#[test]
+fn pause_of_the_parent_stops_the_manager() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "# The manager is stopped for a moment, and answers afterwards.
+requires rfc13.get.value
+ranks 2
+schedule free
+
+use joined
+*  send    put key=from-$rank value=$rank
+*  expect  ok
+0  P: pause parent
+1  send    get key=from-1
+1  expect  ok value=1
+use finalized
+J: logs
+";
+    for (text, passes) in [(text.to_owned(), true), (text.replace("0  P: pause parent\n", ""), false)] {
+        fs::write(folder.path().join("pause.pmi"), text).unwrap();
+        let server = format!("{SMALL_MANAGER} -n {{ranks}} {{agent}}");
+        let mut command = Command::new(CONFORM);
+        command.args(["--server", &server, "--lacks", "spawn,names", "pause.pmi"]).current_dir(folder.path());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.success(), passes, "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
 /// Uses the real AFL++, if it is installed.
 #[test]
 fn campaign_uses_coverage_of_afl_compiled_server() {

@@ -616,6 +616,8 @@ pub enum ProcessAction {
     Wait(u8),
     /// `P: pause`: the process is stopped by SIGSTOP and reads nothing until all other ranks are waiting.
     Pause,
+    /// `P: pause parent`: the parent of the process, for example the proxy of its node, is stopped instead.
+    PauseParent,
     /// `P: exits STATUS`, if a client is under test: the process exits on its own with this status.
     Exits(ExitPattern),
     /// `P: exits nonzero|same`, if a client is under test: the process exits on its own, with status 0 only if its output equals that of

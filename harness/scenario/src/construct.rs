@@ -49,7 +49,8 @@ impl Step {
                 ProcessAction::Exit(_)
                 | ProcessAction::Kill(_)
                 | ProcessAction::Wait(_)
-                | ProcessAction::Pause,
+                | ProcessAction::Pause
+                | ProcessAction::PauseParent,
             ) => Actor::Harness,
             // A server provides the environment of its processes. For programs and libraries, the harness sets the environment.
             StepAction::Process(ProcessAction::Env(..)) if tests != ImplementationKind::Server => {

@@ -822,6 +822,7 @@ impl<'a> Parser<'a> {
         let action = match (self.text_at(word), self.text_at(argument)) {
             ("starts", "") => ProcessAction::Started,
             ("pause", "") => ProcessAction::Pause,
+            ("pause", "parent") => ProcessAction::PauseParent,
             ("is", "ended") => ProcessAction::IsEnded,
             ("ends", "") if tests == ImplementationKind::Library => ProcessAction::IsEnded,
             ("ends", "") => ProcessAction::Ends,

@@ -419,6 +419,7 @@ fn process(action: &ProcessAction, tests: ImplementationKind) -> String {
         ProcessAction::Kill(signal) => format!("kill {signal}"),
         ProcessAction::Wait(seconds) => format!("wait {seconds}"),
         ProcessAction::Pause => "pause".into(),
+        ProcessAction::PauseParent => "pause parent".into(),
         ProcessAction::Exits(pattern) | ProcessAction::JobExit(pattern) => {
             format!("exits {}", exit(*pattern))
         }

@@ -233,7 +233,8 @@ fn formatting_keeps_process_steps(
         "exit 3",
         "kill 9",
         "wait 2",
-        "pause"
+        "pause",
+        "pause parent"
     )]
     step: &str,
 ) {

@@ -1,5 +1,5 @@
 /* A minimal process manager for PMI-1.1 in C, whose rare bugs depend on single bytes: small-manager [--bug NAME] -n N PROGRAM ARGS...;
- * --list prints the bugs. Without a bug, the manager conforms. Responses do not show how close a session came to a bug, but the
+ * --list prints the bugs. If the manager is stopped, it prints "continued" when it continues. Without a bug, the manager conforms. Responses do not show how close a session came to a bug, but the
  * executed edges of the program do. */
 
 #include <errno.h>
@@ -274,6 +274,12 @@ static void hear(struct rank *rank)
         end(1);
 }
 
+static void report_continued(int signal)
+{
+    (void)signal;
+    (void)!write(2, "continued\n", 10);
+}
+
 static void start(int rank, char **argv)
 {
     char text[16];
@@ -315,6 +321,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: small-manager [--bug NAME] -n N PROGRAM ARGS... | --list\n");
         return 2;
     }
+    signal(SIGCONT, report_continued);
     int steps;
     char mapping[64];
     snprintf(mapping, sizeof mapping, "(vector,(0,1,%d))", size);

@@ -112,8 +112,10 @@ pub(crate) fn kill(rank: u32, signal: u8) -> Statement {
     step(one_rank(rank), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
 }
 
-pub(crate) fn pause(rank: u32) -> Statement {
-    step(one_rank(rank), Role::Process, StepAction::Process(ProcessAction::Pause))
+/// Stops a process for a moment, or its parent.
+pub(crate) fn pause(rank: u32, parent: bool) -> Statement {
+    let action = if parent { ProcessAction::PauseParent } else { ProcessAction::Pause };
+    step(one_rank(rank), Role::Process, StepAction::Process(action))
 }
 
 /// The response that a wait expects.
@@ -218,7 +220,7 @@ pub(crate) enum ServerStep<'a> {
         rank: u32,
         signal: u8,
     },
-    /// The process is stopped for a moment.
+    /// The process, or its parent, is stopped for a moment.
     Pause,
     PassedOn,
     Upstream(&'a UpstreamAction),
@@ -265,7 +267,7 @@ impl<'a> ServerStep<'a> {
             (StepAction::Close, Role::Client) => Self::Close { rank },
             (StepAction::Process(ProcessAction::Exit(status)), _) => Self::Exit { rank, status: *status },
             (StepAction::Process(ProcessAction::Kill(signal)), _) => Self::Kill { rank, signal: *signal },
-            (StepAction::Process(ProcessAction::Pause), _) => Self::Pause,
+            (StepAction::Process(ProcessAction::Pause | ProcessAction::PauseParent), _) => Self::Pause,
             (StepAction::OneOf(all), Role::Server) => match &all[..] {
                 [answer, Alternative { grade: Grade::Note, action: StepAction::Silence, .. }] => {
                     Self::Wait { rank, answer: AwaitedResponse::Delayable(answers(&answer.action)?) }

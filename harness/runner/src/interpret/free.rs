@@ -29,7 +29,8 @@ impl Interpreter<'_> {
         let StepTarget::Ranks { group, set } = &step.target else { return false };
         let is_message = match (&step.action, step.role) {
             (StepAction::Process(action), _) => {
-                matches!(action, ProcessAction::Exit(_) | ProcessAction::Kill(_) | ProcessAction::Pause)
+                use ProcessAction::{Exit, Kill, Pause, PauseParent};
+                matches!(action, Exit(_) | Kill(_) | Pause | PauseParent)
             }
             (_, role) => matches!(role, Role::Client | Role::Server),
         };

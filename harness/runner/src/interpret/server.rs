@@ -231,6 +231,13 @@ impl Interpreter<'_> {
                 self.play_others(p)?;
                 self.party.pause(p, false);
             }
+            ProcessAction::PauseParent => {
+                self.party.pause_parent(p, true);
+                let played = self.play_others(p);
+                // The parent must also continue after an interruption, because some launchers outlive the job.
+                self.party.pause_parent(p, false);
+                played?;
+            }
             ProcessAction::Exits(_)
             | ProcessAction::Ends
             | ProcessAction::FailsOrMatches

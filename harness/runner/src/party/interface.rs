@@ -51,6 +51,8 @@ pub trait Party {
     fn separate_writes(&mut self) {}
     /// Stops or continues the process. While it is stopped, nothing is read from its connection.
     fn pause(&mut self, _proc: Proc, _stops: bool) {}
+    /// Stops or continues the parent of the process, unless the parent is this program or unknown.
+    fn pause_parent(&mut self, _proc: Proc, _stops: bool) {}
     /// Waits for the next event, until the deadline. Unless silence is expected, it must last longer before it counts as proved.
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming;
     /// Starts a process that loads the library under test. Only the party for libraries implements this method and [`call`](Self::call).

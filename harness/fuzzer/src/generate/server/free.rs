@@ -63,7 +63,8 @@ pub(crate) fn session(scope: SessionFeatures, u: &mut Unstructured<'_>) -> Resul
     let nodes = if scope.nodes > 1 && model.u.ratio(1, 4)? { 2 } else { 1 };
     if model.u.ratio(1, 8)? {
         let at = model.u.choose_index(model.plan.len())?;
-        let pauses = model.plan[at].rank().map(|rank| PlannedStep::Stmt(pause(rank)));
+        let parent = model.u.ratio(1, 2)?;
+        let pauses = model.plan[at].rank().map(|rank| PlannedStep::Stmt(pause(rank, parent)));
         model.plan.splice(at + 1..at + 1, pauses);
     }
     if model.u.ratio(1, 2)? {
@@ -292,7 +293,8 @@ mod tests {
         }
         for part in [
             "<|>",
-            "P: pause",
+            "P: pause\n",
+            "P: pause parent",
             "unpublish_name service=of-0-22\n0  expect  cmd=unpublish_result\n0  send    cmd=publish",
             "P: exit 0",
             "P: exit 1",

@@ -212,6 +212,8 @@ pub struct ServerParty {
     ranks: HashMap<Proc, RankState>,
     /// Connections to the port in PMI_PORT that belong to no process.
     stray_connections: HashMap<Proc, PmiConnection>,
+    /// The parent of a process that is stopped.
+    stopped_parent: Option<Pid>,
     /// The kind of connection that the implementation's processes must use.
     connection_method: ConnectionMethod,
     /// The address in the PMI_PORT of the first process that has this variable.
@@ -340,6 +342,7 @@ impl ServerParty {
             interrupted: Arc::clone(&environment.interrupted),
             ranks: HashMap::new(),
             stray_connections: HashMap::new(),
+            stopped_parent: None,
             connection_method: implementation.connection_method,
             port: None,
             _singleton: singleton,
@@ -958,6 +961,22 @@ impl Party for ServerParty {
         }
         // If the process has just ended, there is nothing to stop.
         _ = kill_process(pid, if stops { Signal::STOP } else { Signal::CONT });
+    }
+
+    fn pause_parent(&mut self, proc: Proc, stops: bool) {
+        if !stops {
+            // The process may have ended in the meantime, so its parent is not looked up again.
+            if let Some(parent) = self.stopped_parent.take() {
+                _ = kill_process(parent, Signal::CONT);
+            }
+            return;
+        }
+        let pid = self.ranks.get(&proc).filter(|rank| !rank.is_gone()).and_then(|rank| rank.pid);
+        // A process whose launcher has left it is a child of this program or of init.
+        let parent = pid.and_then(|pid| tree::parent(pid.as_raw_nonzero().get())).map(|(parent, _)| parent);
+        let parent = parent.filter(|parent| *parent > 1 && *parent as u32 != std::process::id());
+        self.stopped_parent =
+            parent.and_then(Pid::from_raw).filter(|pid| kill_process(*pid, Signal::STOP).is_ok());
     }
 
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming {

@@ -348,7 +348,7 @@ impl Client {
         self.request("barrier", &[])
     }
 
-    /// Enters a group barrier (PMI-1.2). Before the response arrives, the client may enter other barriers, and put and get pairs.
+    /// Enters a group barrier (PMI-1.2; MPICH's list of PMI messages, `barrier_in`). Before the response arrives, the client may enter other barriers, and put and get pairs.
     pub fn group_barrier(&mut self, group: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         if !self.version.has_group_barriers() {
@@ -548,7 +548,8 @@ impl Client {
         })
     }
 
-    /// Handles the end of the connection, which is an error unless the client has finalized or aborted.
+    /// Handles the end of the connection, which is an error unless the client has finalized or aborted. The server closes the connection
+    /// after a protocol error (RFC 13, "Error Handling").
     pub fn closed(&mut self) -> Result<(), ServerError> {
         let over = self.phase == ClientPhase::Left && self.pending.is_empty();
         self.phase = ClientPhase::Broken;

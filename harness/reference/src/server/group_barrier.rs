@@ -74,7 +74,8 @@ impl Server {
         self.reply(to, header, OperationResult::from(done).with_number("tag", tag));
     }
 
-    /// Records that a process has entered a group barrier, and returns whether all members have entered.
+    /// Records that a process has entered a group barrier (MPICH's list of PMI messages, `barrier_in`), and returns whether all members have
+    /// entered.
     ///
     /// # Errors
     ///
@@ -155,7 +156,8 @@ impl Server {
         at.map(|at| open_barriers.remove(at).entered).unwrap_or_default()
     }
 
-    /// Fails the group barriers that cannot complete because a member has left.
+    /// Fails the group barriers that cannot complete because a member has left. MPICH's list of PMI messages (`barrier_in`) does not mention
+    /// such a member, so this server does the same as in the barrier of the whole group (RFC 13, "`PMI_Barrier`").
     pub fn fail_group_barriers(&mut self, id: GroupId) {
         let group = &mut self.groups[id as usize];
         if group.left_count == 0 || group.open_barriers.is_empty() {

@@ -12,8 +12,9 @@ impl Server {
         before.sum::<u64>() + u64::from(p.rank)
     }
 
-    /// Accepts the process whose id is in `line`, but only once. Returns the process, and the response, which contains the rank of the
-    /// process and the size of the group. Returns `None` if the process is unknown or has already been accepted.
+    /// Accepts the process whose id is in `line`, but only once (`initack` in MPICH's client and gforker). Returns the process, and the
+    /// response, which contains the rank of the process and the size of the group. Returns `None` if the process is unknown or has already
+    /// been accepted.
     pub(super) fn admit_by_id(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let id = initack_id(line)?;
         let groups = 0..u32::try_from(self.groups.len()).ok()?;

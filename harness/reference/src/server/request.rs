@@ -118,7 +118,8 @@ pub enum ServerRequest<'a> {
     },
     /// Leaves PMI: `finalize`.
     Finalize,
-    /// A request that changes nothing and has no result.
+    /// A request that changes nothing and has no result: `get_ranks2hosts`, `execution_problem` or `tv_ready` of MPD's clients. No standard
+    /// describes these requests.
     Plain,
     /// A request that only the draft describes and no known server supports.
     Unsupported,

@@ -31,7 +31,8 @@ impl Server {
         }
     }
 
-    /// Answers the singleton, but only once. The response is a refusal if the server would refuse the offered version in init.
+    /// Answers the singleton, but only once (`PMII_singinit` in MPICH's client). The response is a refusal if the server would refuse the
+    /// offered version in init.
     fn admit_singleton(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let offered = check_response(line).ok()?;
         let p = Proc { group: 0, rank: 0 };

@@ -35,7 +35,8 @@ impl Server {
     }
 
     /// Reports the result of a [`ServerAction::Spawn`]. `errcodes` contains an error code for each process, which is 0 for success. If a
-    /// code is not 0, the whole spawn has failed, and the group is marked as aborted.
+    /// code is not 0, the whole spawn has failed, and the group is marked as aborted. The request is answered only now, because its response
+    /// contains the codes (RFC 13, "`PMI_Spawn_multiple`"; draft, "`PMI_Job_Spawn`").
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         let Some(at) = self.spawns.iter().position(|(spawned, _)| *spawned == group) else { return };
         let (_, by) = self.spawns.swap_remove(at);

@@ -325,11 +325,11 @@ mod tests {
             "frame-length-too-short",
             "kvsname-per-rank",
             "put-lost",
-            "kvs-get-limit-1000",
+            "value-cut-at-1000",
             "kvs-get-believes-hint",
-            "kvs-fence-never-second",
+            "barrier-opens-once",
             "nodeattr-wait-at-once",
-            "name-other-port",
+            "names-other-port",
         ] {
             let fault = faults().find(|fault| fault.name == name).unwrap();
             let (_, failure) = found(fault.behaviour(), 120, false).unwrap_or_else(|| panic!("{name}"));

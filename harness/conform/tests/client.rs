@@ -110,7 +110,7 @@ fn invalid_descriptor_counts_as_invalid_input(#[case] row: &str, #[case] variabl
 /// response whose version the client did not offer.
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
-#[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
+#[case::any_version("continues-in-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
 fn program_variation_causes_only_a_note(
     #[case] variation: &str,
     #[case] scenario: &str,

@@ -1,6 +1,11 @@
 //! Tests that the suite kills every fault and reports no findings for any variation.
 
-use pmi_faults::{client, faults, variations};
+use std::collections::BTreeSet;
+
+use pmi_faults::{
+    client, faults, library_faults, library_variations, modes, program_faults, program_variations,
+    rare_external_faults, variations,
+};
 use pmi_runner::kill_matrix::client::run as run_clients;
 use pmi_runner::kill_matrix::{FaultResult, run};
 
@@ -40,4 +45,28 @@ fn faults_name_existing_requirements() {
             assert!(suite.catalogue.get(id).is_some(), "{}: unknown requirement {id}", fault.name);
         }
     }
+}
+
+/// Every name that the sources of the test programs and libraries contain is in `faults.toml`. The C macros also compose names, which this
+/// test does not see; the libraries themselves reject unknown names.
+#[test]
+fn catalogue_describes_all_names_of_test_programs() {
+    const SOURCES: [&str; 6] = [
+        include_str!("../../test-programs/programs/faulty_program.rs"),
+        include_str!("../../test-programs/programs/faulty_pmi2_program.rs"),
+        include_str!("../../test-programs/programs/planted_program.rs"),
+        include_str!("../../test-programs/programs/planted_pmi2_program.rs"),
+        include_str!("../../test-programs/c/faulty-library.c"),
+        include_str!("../../test-programs/c/faulty-pmi2-library.c"),
+    ];
+    let faults = program_faults().chain(library_faults()).chain(rare_external_faults());
+    let others = program_variations().chain(library_variations()).chain(modes());
+    let known: BTreeSet<&str> = faults.chain(others).flat_map(|entry| entry.name.split(',')).collect();
+    let source: String = SOURCES.concat().split_whitespace().collect();
+    let calls = ["is_selected(\"", "_if(\"", "is(\""];
+    let names =
+        calls.iter().flat_map(|call| source.split(call).skip(1)).filter_map(|rest| rest.split('"').next());
+    let names: BTreeSet<&str> = names.collect();
+    assert!(names.len() > 200, "{}", names.len());
+    assert_eq!(names.difference(&known).collect::<Vec<_>>(), [&""; 0]);
 }

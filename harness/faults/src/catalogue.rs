@@ -100,6 +100,7 @@ struct FaultCatalogue {
     program_variations: Vec<ExternalFault>,
     library_faults: Vec<ExternalFault>,
     library_variations: Vec<ExternalFault>,
+    modes: Vec<ExternalFault>,
     rare_program_faults: Vec<ExternalFault>,
     rare_library_faults: Vec<ExternalFault>,
 }
@@ -333,6 +334,11 @@ pub fn library_faults() -> impl Iterator<Item = &'static ExternalFault> {
 /// Returns the variations that libraries implement.
 pub fn library_variations() -> impl Iterator<Item = &'static ExternalFault> {
     FaultCatalogue::get().library_variations.iter()
+}
+
+/// Returns the behaviours of programs and libraries that only single tests select.
+pub fn modes() -> impl Iterator<Item = &'static ExternalFault> {
+    FaultCatalogue::get().modes.iter()
 }
 
 /// Returns the rare faults of programs and libraries, which occur in few sessions.

@@ -357,10 +357,6 @@ pub(super) fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
         for node in (first..first.saturating_add(count)).take(size) {
             all.extend(std::iter::repeat_n(node, each.min(size)));
         }
-        if is_selected("reads-one-block") {
-            all.resize(size.max(all.len()), first);
-            break;
-        }
     }
     all.truncate(size);
     (all.len() == size).then_some(all)
@@ -381,7 +377,7 @@ pub(crate) fn main() {
     }
     if !is_selected("ignores-failures")
         && number(&version, "pmi_version") != 1
-        && !(is_selected("speaks-any-version") || is_selected("continues-in-any-version"))
+        && !is_selected("continues-in-any-version")
     {
         fail("unsupported version");
     }
@@ -502,12 +498,7 @@ pub(crate) fn main() {
     if is_selected("uses-another-kvs") {
         pmi.ask("cmd=get kvsname=mine key=k0", "get_result");
     }
-    let shown = if is_selected("prints-nodes") || is_selected("reads-one-block") {
-        format!("{placed:?}")
-    } else {
-        String::new()
-    };
-    println!("rank {rank} of {size}: {} {shown}", all.join(" "));
+    println!("rank {rank} of {size}: {}", all.join(" "));
     if is_selected("prints-its-pid") {
         println!("{}", std::process::id());
     }

@@ -12,7 +12,7 @@ use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNDET
 use pmi_faults::external::ExternalFault;
 use pmi_faults::{Fault, Variation, faults, rare_faults, variations};
 use pmi_faults::{
-    library_faults, library_variations, program_faults, program_variations, rare_external_faults,
+    library_faults, library_variations, modes, program_faults, program_variations, rare_external_faults,
 };
 use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix::client;
@@ -68,6 +68,7 @@ fn list(
     text += &external("program variation", &mut program_variations());
     text += &external("library fault", &mut library_faults());
     text += &external("library variation", &mut library_variations());
+    text += &external("mode", &mut modes());
     text += &external("rare fault", &mut rare_external_faults());
     for unseen in UNDETECTABLE_REQUIREMENTS {
         writeln!(text, "client, not seen  {:37} {}", unseen.id, unseen.reason)?;

@@ -3,7 +3,21 @@
 
 use pmi_wire::Framing;
 
+use super::client::UndetectableRequirement;
 use super::dialects::Dialects;
+
+/// Requirements that no fault of a library breaks.
+pub const UNBREAKABLE_BY_LIBRARIES: &[UndetectableRequirement] = &[
+    UndetectableRequirement {
+        id: "rfc13.put.unique",
+        reason: "the caller chooses the keys, and the caller is the scenario",
+    },
+    UndetectableRequirement { id: "rfc13.api.no-other-functions", reason: FILE_REASON },
+    UndetectableRequirement { id: "pmi2.common.api.functions", reason: FILE_REASON },
+];
+
+/// The reason why no fault adds or removes a function.
+const FILE_REASON: &str = "a library exports the same functions with every fault; our tests judge libraries with more and with fewer functions";
 
 /// A way to find a fault: the dialects, the scenario, and the requirements that a finding may cite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -227,6 +227,13 @@ pub(crate) fn main() {
         () if is_selected("does-not-double-semicolons") => format!("host;{rank}"),
         () => format!("host-{rank}:port a"),
     };
+    if is_selected("gets-before-the-barrier") {
+        match own {
+            0 if pmi.value("kvs-get", &format!("key={};", key(1))).is_none() => fail("a value is missing"),
+            0 => {}
+            _ => std::thread::sleep(std::time::Duration::from_millis(200)),
+        }
+    }
     match is_selected("puts-without-a-value") {
         true => pmi.must("kvs-put", &format!("key={};", key(own))),
         false => pmi.must("kvs-put", &format!("key={};value={value};", key(own))),

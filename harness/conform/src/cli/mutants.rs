@@ -89,6 +89,8 @@ struct MutantsReport<'a> {
     /// The name, the behaviour and the findings of each variation.
     variations: Vec<(&'a str, &'a str, Vec<String>)>,
     without_fault: &'a [String],
+    /// The requirements that need no fault of this implementation, with the reasons.
+    excepted: &'a [(String, String)],
     /// Additional counts for the summary.
     more: String,
 }
@@ -124,6 +126,7 @@ impl<'a> MutantsReport<'a> {
             faults: matrix.faults.iter().map(fault).collect(),
             variations: variations.map(|v| (v.name, v.description, first_findings(&v.findings))).collect(),
             without_fault: &matrix.requirements_without_fault,
+            excepted: &[],
             more: format!(
                 "; {} of {} faults in several dialects lack a common rule; {} scenarios each, {:.1} s",
                 matrix.without_common_rule.len(),
@@ -155,6 +158,7 @@ impl<'a> MutantsReport<'a> {
             faults: faults.iter().map(fault).collect(),
             variations: variations.iter().map(|v| (v.name, v.about, v.wrong.clone())).collect(),
             without_fault,
+            excepted: &[],
             more,
         }
     }
@@ -181,6 +185,9 @@ impl<'a> MutantsReport<'a> {
             self.variations.iter().filter(|(_, _, findings)| !findings.is_empty()).collect();
         for (name, about, findings) in &punished {
             writeln!(text, "PUNISHED {name}: {about}\n  {}", findings.join("\n  "))?;
+        }
+        for (id, reason) in self.excepted {
+            writeln!(text, "no {kind}fault for {id}: {reason}")?;
         }
         for id in self.without_fault {
             writeln!(text, "NO FAULT: no {kind}fault shows that {id} is tested")?;
@@ -262,21 +269,30 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
         jobs: side_by_side(args.jobs),
     };
     let (killed, lawful) = (matrix.run(&faults), matrix.run(&variations));
-    let status = u8::from(killed.iter().chain(&lawful).any(|result| !result.is_right()));
     // Requirements without a fault are known only if all faults were played.
-    let without_fault = if args.filter.is_empty() { matrix.without_fault(&killed) } else { Vec::new() };
+    let unbroken = if args.filter.is_empty() { matrix.without_fault(&killed) } else { Vec::new() };
+    let (mut without_fault, mut excepted) = (Vec::new(), Vec::new());
+    for (id, reason) in unbroken {
+        match reason {
+            Some(reason) => excepted.push((id, reason)),
+            None => without_fault.push(id),
+        }
+    }
+    let is_wrong = killed.iter().chain(&lawful).any(|result| !result.is_right());
+    let status = u8::from(is_wrong || !without_fault.is_empty());
     if args.json {
         print(&format!(
             "{:#}\n",
             serde_json::json!({
-                "faults": killed, "variations": lawful, "without_fault": without_fault,
+                "faults": killed, "variations": lawful, "without_fault": without_fault, "excepted": excepted,
             })
         ))?;
         return Ok(status);
     }
     let kind = if args.client.is_some() { "program " } else { "library " };
     let mut text = String::new();
-    MutantsReport::of_party(kind, [&killed, &lawful], &without_fault, String::new()).print(&mut text)?;
+    let report = MutantsReport::of_party(kind, [&killed, &lawful], &without_fault, String::new());
+    MutantsReport { excepted: &excepted, ..report }.print(&mut text)?;
     print(&text).map(|()| status)
 }
 

@@ -31,12 +31,12 @@ impl ClientFault {
     }
 }
 
-/// A requirement on clients that no script can break in a way that is visible on the wire.
+/// A requirement that no fault of a table can break in a way that scenarios can see.
 #[derive(Debug)]
 pub struct UndetectableRequirement {
     /// Id of the requirement.
     pub id: &'static str,
-    /// The reason why no script can break the requirement.
+    /// The reason why no fault can break the requirement.
     pub reason: &'static str,
 }
 

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pmi_faults::external::{ExternalFault, ExternalKill};
+use pmi_faults::client::{UNDETECTABLE_REQUIREMENTS, faults as client_faults};
+use pmi_faults::external::{ExternalFault, ExternalKill, UNBREAKABLE_BY_LIBRARIES};
 
 use super::{PartyResult, in_parallel, without_fault};
 use crate::iut::Iut;
@@ -52,8 +53,8 @@ impl ExternalMatrix<'_> {
     }
 
     /// Returns the requirements of this dialect that must be tested with a fault of the implementation, but that no finding about a fault
-    /// cites. A finding counts only if the fault breaks the requirement.
-    pub fn without_fault(&self, results: &[PartyResult]) -> Vec<String> {
+    /// cites. A finding counts only if the fault breaks the requirement. A requirement that needs no fault here has a reason.
+    pub fn without_fault(&self, results: &[PartyResult]) -> Vec<(String, Option<String>)> {
         let party = match self.under_test {
             ImplementationKind::Library => BoundParty::Library,
             _ => BoundParty::Client,
@@ -61,7 +62,24 @@ impl ExternalMatrix<'_> {
         let is_of_dialect =
             |id: &str| RequirementSet::of(id).dialect().is_some_and(|dialect| dialect == self.dialect);
         let needs = |r: &Requirement| r.needs_fault(party) && is_of_dialect(&r.id);
-        without_fault(self.suite, needs, &results.iter().flat_map(PartyResult::cited).collect())
+        let missing =
+            without_fault(self.suite, needs, &results.iter().flat_map(PartyResult::cited).collect());
+        let with_reason = |id: String| (self.reason_for_no_fault(&id), id);
+        missing.into_iter().map(with_reason).map(|(reason, id)| (id, reason)).collect()
+    }
+
+    /// Returns the reason why no fault of the implementation has to break a requirement.
+    fn reason_for_no_fault(&self, id: &str) -> Option<String> {
+        let exceptions = match self.under_test {
+            ImplementationKind::Library => UNBREAKABLE_BY_LIBRARIES,
+            _ => UNDETECTABLE_REQUIREMENTS,
+        };
+        let client_fault = || {
+            let mut faults = client_faults().filter(|_| self.under_test == ImplementationKind::Client);
+            let fault = faults.find(|fault| fault.breaks.contains(&id))?;
+            Some(format!("`suite mutants` tests it with the client fault {}", fault.name))
+        };
+        exceptions.iter().find(|r| r.id == id).map(|r| r.reason.to_owned()).or_else(client_fault)
     }
 
     /// Plays the scenarios that the given faults name, but without these faults. Returns the failures, by the base of the faults and by
@@ -113,7 +131,8 @@ impl ExternalMatrix<'_> {
         self.scenarios().filter(|scenario| scenario.name == name).collect()
     }
 
-    /// Plays the scenarios about the requirements that a fault breaks, until a finding cites one of these requirements.
+    /// Plays the scenarios about the requirements that a fault breaks, until findings have cited all of these requirements. Returns whether
+    /// a finding cites one of them.
     fn find_in_any(&self, fault: &ExternalFault, kill: &ExternalKill, result: &mut PartyResult) -> bool {
         let tests =
             |s: &Arc<Scenario>| s.requires.iter().any(|id| kill.requirements.contains(&id.value.as_str()));
@@ -121,7 +140,14 @@ impl ExternalMatrix<'_> {
         // Scenarios whose name contains the first word of the fault's name are likely to find the fault, so they come first.
         let word = fault.name.split('-').next().unwrap_or(fault.name);
         likely.sort_by_key(|scenario| !scenario.name.contains(word));
-        likely.chunks(BATCH_SIZE).any(|scenarios| self.cites(scenarios, fault.name, kill, result))
+        let mut is_found = false;
+        for scenarios in likely.chunks(BATCH_SIZE) {
+            is_found |= self.cites(scenarios, fault.name, kill, result);
+            if kill.requirements.iter().all(|id| result.cited.contains(*id)) {
+                break;
+            }
+        }
+        is_found
     }
 
     fn cites(

@@ -135,8 +135,8 @@ pub enum ServerAction {
         group: GroupId,
         /// The rank that requested the abort or broke the protocol.
         rank: u32,
-        /// Exit status of the job.
-        status: i64,
+        /// Exit status of the job: the low eight bits of the requested status, or 1 if only these bits are 0.
+        status: i32,
         /// The reason, for the log.
         reason: String,
     },

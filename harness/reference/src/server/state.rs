@@ -282,6 +282,10 @@ impl Server {
         group.aborted = true;
         group.kvs = HashMap::new();
         group.open_barriers = Vec::new();
+        let status = match status & 0xff {
+            0 if status != 0 => 1,
+            low => low as i32,
+        };
         self.act(ServerAction::Abort { group: by.group, rank: by.rank, status, reason });
     }
 }

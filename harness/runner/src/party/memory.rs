@@ -131,7 +131,7 @@ impl MemoryParty {
                     let others = self.alive.keys().copied().filter(|proc| proc.group != group);
                     let ranks = (0..self.server.size(group)).map(|rank| Proc { group, rank });
                     let procs = ranks.chain(others).collect();
-                    self.end_by_server(procs, status as i32 & 0xff);
+                    self.end_by_server(procs, status);
                 }
             }
         }

@@ -662,7 +662,7 @@ impl<H: Host> Job<H> {
             self.settle(status(end));
             // The group is aborted, because nothing else reports that a process is missing, and others may be waiting for it.
             if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].has_written {
-                self.abort(id, status(end).into(), "the command that starts this process failed");
+                self.abort(id, status(end), "the command that starts this process failed");
             }
         }
         self.host.ended(id, end);
@@ -731,16 +731,13 @@ impl<H: Host> Job<H> {
         self.host.spawned(group, &vec![code; total]);
     }
 
-    fn abort(&mut self, by: Proc, status: i64, reason: &str) {
+    fn abort(&mut self, by: Proc, status: i32, reason: &str) {
         match self.index(by).and_then(|index| self.processes[index].end) {
             Some(end) => self.host.print(format_args!("{}: {reason} ({})", ProcessName(by), ExitText(end))),
             None => self.host.print(format_args!("{}: {reason}", ProcessName(by))),
         }
         self.kill(by.group);
-        self.settle(match status & 0xff {
-            0 if status != 0 => 1,
-            low => low as i32,
-        });
+        self.settle(status);
     }
 
     /// Closes a process's connection, and kills the process if `end` is true.

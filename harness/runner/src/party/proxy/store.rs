@@ -17,7 +17,7 @@ pub(super) enum StoreResult {
     /// Start a process group, and report the result with [`Store::spawned`].
     Spawn { group: GroupId, by: GroupId, programs: Vec<SpawnProgram> },
     /// End the job.
-    Abort { status: i64, reason: String },
+    Abort { status: i32, reason: String },
 }
 
 #[derive(Debug)]

@@ -516,7 +516,7 @@ impl Upstream {
             }
             // No known proxy forwards commands that exist only in the draft, so this must be a truncated request.
             _ if message.is_request_part() => {
-                self.aborted(1, format!("protocol error: incomplete request: {}", text.escape_ascii()));
+                self.end(1, format!("protocol error: incomplete request: {}", text.escape_ascii()));
             }
             b"kvs-fence" => {
                 let thrid = message.value("thrid").map(|thrid| thrid.into_owned());
@@ -545,7 +545,7 @@ impl Upstream {
                     let started = self.spawn(by, group, programs);
                     answers.extend(self.store.spawned(group, started));
                 }
-                StoreResult::Abort { status, reason } => self.aborted(status, reason),
+                StoreResult::Abort { status, reason } => self.end(status, reason),
             }
         }
     }
@@ -581,14 +581,6 @@ impl Upstream {
             self.reply_frame(fenced.id, fenced.proxy_group, fenced.route, &frame);
         }
         self.groups[group as usize].processes_in_fence = left;
-    }
-
-    fn aborted(&mut self, status: i64, reason: String) {
-        let status = match status & 0xff {
-            0 if status != 0 => 1,
-            low => low as i32,
-        };
-        self.end(status, reason);
     }
 
     fn spawn(&mut self, by: GroupId, group: GroupId, programs: Vec<SpawnProgram>) -> bool {
@@ -630,7 +622,7 @@ impl Upstream {
                 Ok(true) => self.groups[group as usize].unsent_pairs.push((key, value)),
                 // The put was refused, but the proxy has already answered its client, so nothing is sent.
                 Ok(false) => {}
-                Err(StoreResult::Abort { status, reason }) => return self.aborted(status, reason),
+                Err(StoreResult::Abort { status, reason }) => return self.end(status, reason),
                 Err(_) => {}
             }
         }

@@ -1,7 +1,5 @@
 //! Published names: requests about names, and the results that their responses may contain.
 
-use std::collections::HashSet;
-
 use pmi_scenario::ids::{self, rules};
 use pmi_wire::{Decoded, Framing, Proc, ResponseOutcome};
 
@@ -32,7 +30,7 @@ impl Monitor {
             request if is_irregular => drop(self.contested_names.insert(request.name().to_vec())),
             NameRequest::Publish { name, port } => {
                 if ok {
-                    self.names.entry(name).or_default().insert(port);
+                    self.names.entry(name).or_default().push(port);
                 }
             }
             NameRequest::Unpublish { name } => {
@@ -64,11 +62,11 @@ impl Monitor {
         if self.contested_names.contains(name) || self.state_unknown(p) {
             return;
         }
-        let none = HashSet::new();
-        let ports = self.names.get(name).unwrap_or(&none);
+        let ports = self.names.get(name).map(Vec::as_slice).unwrap_or_default();
         let shown = || {
             let mut shown: Vec<String> = ports.iter().map(|port| quote_bytes(port)).collect();
             shown.sort();
+            shown.dedup();
             shown.join(" or ")
         };
         let found = message.outcome() == Some(ResponseOutcome::Success);
@@ -88,9 +86,16 @@ impl Monitor {
                 (id, expected)
             }
             _ if ports.is_empty() => return,
-            Some(port) if found && !ports.contains(&*port) => {
+            Some(port) if found && !ports.iter().any(|known| *known == *port) => {
                 let id = values_rule(message, name, ports, rules::NAMES_PORT);
                 (id, format!("the port that was published, {}", shown()))
+            }
+            // The standards do not specify the effect of a second publish of a name.
+            Some(port) if found && ports.last().is_some_and(|last| *last != *port) => {
+                let expected = "the port of the last publish that succeeded".to_owned();
+                let seen = ObservationText::message(message.text);
+                let id = cite(message, rules::NAMES_LOOKUP);
+                return self.find(PartyKind::Server, p, id, Some(Severity::Note), expected, seen);
             }
             None if found => (
                 cite(message, [COMPLETE_RESPONSE_REQUIREMENT, ids::PMI2_COMMON_NAMES_LOOKUP]),

@@ -343,8 +343,8 @@ pub struct Monitor {
     /// The first version above the client's offer that a server chose.
     pub(super) first_version: Option<Version>,
     pub(super) groups: BTreeMap<u32, MonitoredGroup>,
-    /// The published names and their ports.
-    pub(super) names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
+    /// The published names and their ports, in the order in which they were published.
+    pub(super) names: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     /// Names that were published and withdrawn.
     pub(super) unpublished: HashSet<Vec<u8>>,
     /// Names about which two ranks had pending requests at the same time, so the order of the requests is unknown.

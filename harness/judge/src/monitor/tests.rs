@@ -592,6 +592,14 @@ fn concurrent_requests_may_be_served_in_any_order() {
     let miss = "1 << cmd=name-lookup-response;rc=1;";
     assert!(found(2, &[publish[0], lookup, hit, publish[1]]).is_empty());
     assert_eq!(found(2, &[publish[0], publish[1], lookup, miss]), ["pmi2.common.names.lookup"]);
+    let second = "0 >> cmd=name-publish;name=n;port=q;";
+    assert_eq!(
+        found(2, &[publish[0], publish[1], second, publish[1], lookup, hit]),
+        ["pmi2.common.names.lookup"]
+    );
+    assert!(found(2, &[second, publish[1], publish[0], publish[1], lookup, hit]).is_empty());
+    let refused = "0 << cmd=name-publish-response;rc=1;";
+    assert!(found(2, &[publish[0], publish[1], second, refused, lookup, hit]).is_empty());
     let put = ["0 >> cmd=info-putnodeattr;key=k;value=v;", "0 << cmd=info-putnodeattr-response;rc=0;"];
     let get = "1 >> cmd=info-getnodeattr;key=k;";
     let none = "1 << cmd=info-getnodeattr-response;found=FALSE;rc=0;";

@@ -32,6 +32,9 @@ use pmi_wire::hydra::LaunchProgram;
 const ENVIRONMENT: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
+/// The universe size that proxies report: at least the size of any group that a scenario spawns.
+const UNIVERSE_SIZE: &str = "100000";
+
 /// Maximum number of bytes that can be queued for a proxy.
 const UNWRITTEN_MAX: usize = 64 << 20;
 
@@ -248,8 +251,7 @@ impl ProxyDriver {
         let fd = theirs.as_raw_fd().to_string();
         match self.options.family {
             Family::Intel => command
-                .args(["--auto-cleanup", "1", "--abort-signal", "9", "--usize"])
-                .arg(self.options.ranks.to_string())
+                .args(["--auto-cleanup", "1", "--abort-signal", "9", "--usize", UNIVERSE_SIZE])
                 .envs(intel_environment(&fd, group, proxy)),
             _ => command.args(arguments(&self.options, group, proxy)).env("HYDI_CONTROL_FD", fd),
         };
@@ -377,7 +379,7 @@ fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
         ("--launcher", "fork".to_owned()),
         ("--demux", "poll".to_owned()),
         ("--pgid", group.to_string()),
-        ("--usize", options.ranks.to_string()),
+        ("--usize", UNIVERSE_SIZE.to_owned()),
         ("--pmi-port", u8::from(options.pmi_port).to_string()),
         ("--gpus-per-proc", "-2".to_owned()),
     ];

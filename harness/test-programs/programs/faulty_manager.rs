@@ -162,7 +162,7 @@ fn run() -> std::io::Result<()> {
                     ServerAction::Spawn { group, .. } => server.spawned(group, &[1]),
                     ServerAction::Close { proc, .. } => ranks[proc.rank as usize].connection = None,
                     ServerAction::Abort { status: code, .. } => {
-                        status = code as i32 & 0xff;
+                        status = code;
                         for rank in &mut ranks {
                             rank.connection = None;
                             let _ = rank.process.kill();

@@ -7,7 +7,13 @@ use pmi_faults::{
     rare_external_faults, variations,
 };
 use pmi_runner::kill_matrix::client::run as run_clients;
+use pmi_runner::kill_matrix::external::ExternalMatrix;
 use pmi_runner::kill_matrix::{FaultResult, run};
+use pmi_runner::party::ScenarioLimits;
+use pmi_runner::run::RunOptions;
+use pmi_scenario::ImplementationKind;
+use pmi_scenario::ast::Dialect;
+use rstest::rstest;
 
 #[test]
 fn suite_detects_faults_and_accepts_variations() {
@@ -69,4 +75,26 @@ fn catalogue_describes_all_names_of_test_programs() {
     let names: BTreeSet<&str> = names.collect();
     assert!(names.len() > 200, "{}", names.len());
     assert_eq!(names.difference(&known).collect::<Vec<_>>(), [&""; 0]);
+}
+
+/// Without any finding, all requirements are unbroken. Those that no fault can break have a reason; the others make the command fail.
+#[rstest]
+#[case(ImplementationKind::Client, "rfc13.put.visible-after-barrier", "rfc13.abnf.intlist")]
+#[case(ImplementationKind::Library, "rfc13.api.kvs-get", "rfc13.api.no-other-functions")]
+fn unbroken_requirement_needs_a_reason(
+    #[case] under_test: ImplementationKind,
+    #[case] breakable: &str,
+    #[case] unbreakable: &str,
+) {
+    let suite = pmi_runner::suite::embedded().expect("the embedded suite is valid");
+    let matrix = ExternalMatrix {
+        suite: &suite,
+        under_test,
+        dialect: Dialect::Pmi1,
+        with_fault: &|_| unreachable!("nothing is played"),
+        options: RunOptions::unreported(ScenarioLimits::default()),
+        jobs: 1,
+    };
+    let unbroken: std::collections::BTreeMap<_, _> = matrix.without_fault(&[]).into_iter().collect();
+    assert!(unbroken[breakable].is_none() && unbroken[unbreakable].is_some(), "{unbroken:?}");
 }

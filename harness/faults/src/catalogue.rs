@@ -336,7 +336,7 @@ pub fn library_variations() -> impl Iterator<Item = &'static ExternalFault> {
     FaultCatalogue::get().library_variations.iter()
 }
 
-/// Returns the behaviours of programs and libraries that only single tests select.
+/// Returns the behaviours of programs and libraries that only individual tests select.
 pub fn modes() -> impl Iterator<Item = &'static ExternalFault> {
     FaultCatalogue::get().modes.iter()
 }

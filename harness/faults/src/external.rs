@@ -6,7 +6,7 @@ use pmi_wire::Framing;
 use super::client::UndetectableRequirement;
 use super::dialects::Dialects;
 
-/// Requirements that no fault of a library breaks.
+/// Requirements that no fault of a library can break.
 pub const UNBREAKABLE_BY_LIBRARIES: &[UndetectableRequirement] = &[
     UndetectableRequirement {
         id: "rfc13.put.unique",
@@ -16,8 +16,15 @@ pub const UNBREAKABLE_BY_LIBRARIES: &[UndetectableRequirement] = &[
     UndetectableRequirement { id: "pmi2.common.api.functions", reason: FILE_REASON },
 ];
 
+/// Requirements that neither a fault of the reference client nor a fault of a program can break.
+pub const UNBREAKABLE_BY_PROGRAMS: [&str; 2] = ["rfc13.wire.client-sends-requests", "rfc13.abnf.intlist"];
+
+/// The beginnings of the ids of requirements about the form of requests. Faults of the reference client break these requirements, so
+/// programs need not.
+pub const REQUEST_FORMS: [&str; 3] = ["rfc13.abnf.", "rfc13.spawn.", "rfc13.wire.server-sends-responses"];
+
 /// The reason why no fault adds or removes a function.
-const FILE_REASON: &str = "a library exports the same functions with every fault; our tests judge libraries with more and with fewer functions";
+const FILE_REASON: &str = "a library exports the same functions with every fault; our tests judge libraries with additional and with missing functions";
 
 /// A way to find a fault: the dialects, the scenario, and the requirements that a finding may cite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

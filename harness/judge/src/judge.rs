@@ -1300,6 +1300,10 @@ mod tests {
     #[rstest]
     #[case::in_pieces(&["0 >| cmd=ab", "0 >| ort", "0 > "], "rfc13.wire.newline")]
     #[case::whole(&["0 > cmd=abort"], "rfc13.abort.group")]
+    #[case::answered_in_pieces(
+        &["1 >| cmd=get_ma", "1 > xes", "1 < cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64", "0 > cmd=abort"],
+        "rfc13.abort.group"
+    )]
     fn abort_sent_in_pieces_explains_a_surviving_process(#[case] aborts: &[&str], #[case] cited: &str) {
         let other = Proc { rank: 1, ..P };
         let ends = testing::expected(other, "rfc13.abort.group", ExpectationKind::IsEnded);

@@ -1,6 +1,6 @@
 /* A minimal process manager for PMI-1.1 in C, whose rare bugs depend on single bytes: small-manager [--bug NAME] -n N PROGRAM ARGS...;
- * --list prints the bugs. If the manager is stopped, it prints "continued" when it continues. Without a bug, the manager conforms. Responses do not show how close a session came to a bug, but the
- * executed edges of the program do. */
+ * --list prints the bugs. Without a bug, the manager conforms. After SIGCONT, it prints "continued" to stderr. Responses do not show how
+ * close a session came to a bug, but the executed edges of the program do. */
 
 #include <errno.h>
 #include <poll.h>

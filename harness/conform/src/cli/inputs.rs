@@ -66,8 +66,8 @@ const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
         "server PMI-1",
         "spawn",
         "*:*",
-        "`spawn/nprocs-odd`, `spawn/counts-*` and `spawn/odd-strings` play it, but our server closes the connection at their first \
-         request",
+        "`spawn/nprocs-odd`, `spawn/counts-*` and `spawn/odd-strings` play it, but the reference server closes the \
+         connection at the first malformed request",
     ),
     ("server PMI-1", "put", "value:twice", "a value extends to the end of the line"),
     (

@@ -31,7 +31,7 @@ impl ClientFault {
     }
 }
 
-/// A requirement that no fault of a table can break in a way that scenarios can see.
+/// A requirement that no fault of an implementation can break in a way that scenarios detect.
 #[derive(Debug)]
 pub struct UndetectableRequirement {
     /// Id of the requirement.

@@ -151,9 +151,11 @@ fn name(
             bytes.splice(..1, group.to_string().bytes()).for_each(drop);
             bytes.truncate(255);
         }
-        ["one-character"] => {
+        ["shortest"] => {
             let visible: Vec<u8> = (b'!'..=b'~').filter(|b| *b != b'=' && *b != b';').collect();
-            *bytes = vec![visible[(group as usize + 64) % visible.len()]];
+            let (group, count) = (group as usize, visible.len());
+            let second = (group >= count).then(|| visible[group / count % count]);
+            *bytes = [visible[(group + 64) % count]].into_iter().chain(second).collect();
         }
         ["digits"] => {
             bytes.iter_mut().filter(|b| !b.is_ascii_digit()).for_each(|b| *b = b'0' + *b % 10);

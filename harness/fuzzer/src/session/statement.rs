@@ -112,7 +112,7 @@ pub(crate) fn kill(rank: u32, signal: u8) -> Statement {
     step(one_rank(rank), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
 }
 
-/// Stops a process for a moment, or its parent.
+/// Stops a process or its parent for a moment.
 pub(crate) fn pause(rank: u32, parent: bool) -> Statement {
     let action = if parent { ProcessAction::PauseParent } else { ProcessAction::Pause };
     step(one_rank(rank), Role::Process, StepAction::Process(action))

@@ -314,7 +314,7 @@ impl Monitor {
                 && self.concerns_max_length(p);
         // If the request was sent in several writes, this is assumed to be the reason for the missing response. If the server closed the
         // connection, however, a pair of the maximum length may be the reason instead.
-        let id = if !(closed && full) && self.any_write(p, Some(op), |rank| rank.split_write) {
+        let id = if !(closed && full) && self.any_last_request(p, Some(op), |rank| rank.split_write) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
             // This barrier is unusual: before it releases the processes, the manager must distribute keys that are also field names.
@@ -352,7 +352,7 @@ impl Monitor {
             _ => pending.needs,
         };
         let requirement = needs.unwrap_or(match &pending.detail {
-            _ if self.any_write(p, pending.op, |rank| rank.split_write || rank.joined_write) => {
+            _ if self.any_last_request(p, pending.op, |rank| rank.split_write || rank.joined_write) => {
                 ids::PMI2_COMMON_ANY_FRAGMENTATION
             }
             _ if rank.refused => ids::PMI2_COMMON_USABLE_AFTER_ERROR,
@@ -415,23 +415,28 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement about split writes if the process sent its last request in several writes and its oldest unanswered request
-    /// is a valid PMI-1 request. The barrier entries of the other processes count as well, and, if `otherwise` is the requirement that an
-    /// abort terminates the group, their aborts. In all other cases, returns `otherwise`.
+    /// Returns the requirement about split writes if the process has an unanswered, valid PMI-1 request and sent its last request in
+    /// several writes. For a barrier, or if `otherwise` is the requirement that an abort terminates the group, such a request of any
+    /// process of the group counts. In all other cases, returns `otherwise`.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         let oldest = self.find_rank(p).and_then(|rank| rank.pending.front()?.op);
         let op = if otherwise == ids::RFC13_ABORT_GROUP { Some(Operation::Abort) } else { oldest };
         let is_line = op.is_some() && self.framing(p) == Framing::Lines;
-        if is_line && self.any_write(p, op, |rank| rank.split_write) {
+        if is_line && self.any_last_request(p, op, |rank| rank.split_write && !rank.pending.is_empty()) {
             SPLIT_WRITE_REQUIREMENT
         } else {
             otherwise
         }
     }
 
-    /// Returns whether a condition is true of the last request of the process. The result of a barrier or of an abort also depends on the
-    /// other processes of the group, so their requests count if they are of the same operation.
-    fn any_write(&self, p: Proc, op: Option<Operation>, condition: impl Fn(&MonitoredRank) -> bool) -> bool {
+    /// Returns whether `condition` is true of the last request of the process, or, for a barrier or an abort, of the same request of another
+    /// process of the group.
+    fn any_last_request(
+        &self,
+        p: Proc,
+        op: Option<Operation>,
+        condition: impl Fn(&MonitoredRank) -> bool,
+    ) -> bool {
         let shared = op.filter(|op| matches!(op, Operation::Barrier | Operation::Abort));
         let counts = |rank: &MonitoredRank| {
             shared.is_some() && rank.pending.back().is_some_and(|last| last.op == shared)

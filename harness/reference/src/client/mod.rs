@@ -348,7 +348,8 @@ impl Client {
         self.request("barrier", &[])
     }
 
-    /// Enters a group barrier (PMI-1.2; MPICH's list of PMI messages, `barrier_in`). Before the response arrives, the client may enter other barriers, and put and get pairs.
+    /// Enters a group barrier (PMI-1.2; MPICH's list of PMI messages, `barrier_in`). Before the response arrives, the client may enter
+    /// other barriers, and put and get pairs.
     pub fn group_barrier(&mut self, group: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         if !self.version.has_group_barriers() {

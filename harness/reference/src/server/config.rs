@@ -135,7 +135,7 @@ pub enum ServerAction {
         group: GroupId,
         /// The rank that requested the abort or broke the protocol.
         rank: u32,
-        /// Exit status of the job: the low eight bits of the requested status, or 1 if only these bits are 0.
+        /// Exit status of the job: the low eight bits of the requested status, or 1 if these bits are 0 and the requested status is not.
         status: i32,
         /// The reason, for the log.
         reason: String,

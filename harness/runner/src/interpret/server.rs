@@ -234,7 +234,7 @@ impl Interpreter<'_> {
             ProcessAction::PauseParent => {
                 self.party.pause_parent(p, true);
                 let played = self.play_others(p);
-                // The parent must also continue after an interruption, because some launchers outlive the job.
+                // Without this, a launcher that outlives an interrupted job would stay stopped.
                 self.party.pause_parent(p, false);
                 played?;
             }

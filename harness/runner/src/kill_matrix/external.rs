@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pmi_faults::client::{UNDETECTABLE_REQUIREMENTS, faults as client_faults};
-use pmi_faults::external::{ExternalFault, ExternalKill, UNBREAKABLE_BY_LIBRARIES};
+use pmi_faults::external::{
+    ExternalFault, ExternalKill, REQUEST_FORMS, UNBREAKABLE_BY_LIBRARIES, UNBREAKABLE_BY_PROGRAMS,
+};
 
 use super::{PartyResult, in_parallel, without_fault};
 use crate::iut::Iut;
@@ -53,7 +55,8 @@ impl ExternalMatrix<'_> {
     }
 
     /// Returns the requirements of this dialect that must be tested with a fault of the implementation, but that no finding about a fault
-    /// cites. A finding counts only if the fault breaks the requirement. A requirement that needs no fault here has a reason.
+    /// cites. A finding counts only if the fault breaks the requirement. Each requirement comes with the reason why no fault has to break
+    /// it, if there is one.
     pub fn without_fault(&self, results: &[PartyResult]) -> Vec<(String, Option<String>)> {
         let party = match self.under_test {
             ImplementationKind::Library => BoundParty::Library,
@@ -64,22 +67,26 @@ impl ExternalMatrix<'_> {
         let needs = |r: &Requirement| r.needs_fault(party) && is_of_dialect(&r.id);
         let missing =
             without_fault(self.suite, needs, &results.iter().flat_map(PartyResult::cited).collect());
-        let with_reason = |id: String| (self.reason_for_no_fault(&id), id);
-        missing.into_iter().map(with_reason).map(|(reason, id)| (id, reason)).collect()
+        let with_reason = |id: String| {
+            let reason = self.reason_for_no_fault(&id);
+            (id, reason)
+        };
+        missing.into_iter().map(with_reason).collect()
     }
 
     /// Returns the reason why no fault of the implementation has to break a requirement.
     fn reason_for_no_fault(&self, id: &str) -> Option<String> {
-        let exceptions = match self.under_test {
-            ImplementationKind::Library => UNBREAKABLE_BY_LIBRARIES,
-            _ => UNDETECTABLE_REQUIREMENTS,
-        };
-        let client_fault = || {
-            let mut faults = client_faults().filter(|_| self.under_test == ImplementationKind::Client);
-            let fault = faults.find(|fault| fault.breaks.contains(&id))?;
-            Some(format!("`suite mutants` tests it with the client fault {}", fault.name))
-        };
-        exceptions.iter().find(|r| r.id == id).map(|r| r.reason.to_owned()).or_else(client_fault)
+        if self.under_test == ImplementationKind::Library {
+            return UNBREAKABLE_BY_LIBRARIES.iter().find(|r| r.id == id).map(|r| r.reason.to_owned());
+        }
+        if REQUEST_FORMS.iter().any(|prefix| id.starts_with(prefix))
+            && let Some(fault) = client_faults().find(|fault| fault.breaks.contains(&id))
+        {
+            return Some(format!("`suite mutants` tests it with the client fault {}", fault.name));
+        }
+        let mut exceptions =
+            UNDETECTABLE_REQUIREMENTS.iter().filter(|r| UNBREAKABLE_BY_PROGRAMS.contains(&r.id));
+        exceptions.find(|r| r.id == id).map(|r| r.reason.to_owned())
     }
 
     /// Plays the scenarios that the given faults name, but without these faults. Returns the failures, by the base of the faults and by

@@ -104,8 +104,8 @@ def managers():  # a process whose parent has ended gets another parent
     return [open(f\"/proc/{pid}/comm\").read().strip() for pid in parents if os.path.exists(f\"/proc/{pid}\")]
 ";
 
-/// Python code that stores the names of the ranks' parents before the last step.
-const MANAGERS_BEFORE: &str = "before = managers()";
+/// Python code that stores the names of the ranks' parents before the first step.
+const MANAGERS_BEFORE: &str = "next(each(\"0.0\")); before = managers()";
 
 /// The end of every script for a server under test.
 const SCRIPT_END: &str = "\
@@ -175,11 +175,11 @@ impl PythonScript<'_> {
                 let last = format!("said, shown = {}", last.text(*of_program));
                 before.iter().map(|call| call.text(*of_program)).chain([last]).collect()
             }
-            (FinalCheck::ManagerDies { .. }, Some((last, before))) => {
-                let last = [MANAGERS_BEFORE.to_owned(), last.text(*of_program)];
-                before.iter().map(|call| call.text(*of_program)).chain(last).collect()
+            _ => {
+                let first =
+                    matches!(look, FinalCheck::ManagerDies { .. }).then(|| MANAGERS_BEFORE.to_owned());
+                first.into_iter().chain(calls.iter().map(|call| call.text(*of_program))).collect()
             }
-            _ => calls.iter().map(|call| call.text(*of_program)).collect(),
         };
         let chance = self.about.chance();
         let seen = chance.as_ref().map(|chance| format!(", {chance}")).unwrap_or_default();

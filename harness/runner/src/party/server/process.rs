@@ -212,7 +212,7 @@ pub struct ServerParty {
     ranks: HashMap<Proc, RankState>,
     /// Connections to the port in PMI_PORT that belong to no process.
     stray_connections: HashMap<Proc, PmiConnection>,
-    /// The parent of a process that is stopped.
+    /// The stopped parent of a process (`P: pause parent`).
     stopped_parent: Option<Pid>,
     /// The kind of connection that the implementation's processes must use.
     connection_method: ConnectionMethod,
@@ -972,7 +972,7 @@ impl Party for ServerParty {
             return;
         }
         let pid = self.ranks.get(&proc).filter(|rank| !rank.is_gone()).and_then(|rank| rank.pid);
-        // A process whose launcher has left it is a child of this program or of init.
+        // After its launcher has exited, a process is a child of this program or of init, which must not be stopped.
         let parent = pid.and_then(|pid| tree::parent(pid.as_raw_nonzero().get())).map(|(parent, _)| parent);
         let parent = parent.filter(|parent| *parent > 1 && *parent as u32 != std::process::id());
         self.stopped_parent =

@@ -1,5 +1,4 @@
-import os, re, socket, subprocess, sys, time
-sys.excepthook = lambda *error: (sys.__excepthook__(*error), sys.stdout.flush(), os._exit(2))  # 1 means that the symptom occurs
+import os, re, socket, subprocess, sys, time; sys.excepthook = lambda *error: (sys.__excepthook__(*error), sys.stdout.flush(), os._exit(2))  # 1 means that the symptom occurs
 COMMAND = @COMMAND@  # or the arguments of this script
 ranks, kept = {}, {}
 @START@

@@ -1,5 +1,4 @@
-import fcntl, os, pathlib, re, shutil, socket, struct, subprocess, sys, tempfile, termios, time
-sys.excepthook = lambda *error: (sys.__excepthook__(*error), sys.stdout.flush(), os._exit(2))  # 1 means that the symptom occurs
+import fcntl, os, pathlib, re, shutil, socket, struct, subprocess, sys, tempfile, termios, time; sys.excepthook = lambda *error: (sys.__excepthook__(*error), sys.stdout.flush(), os._exit(2))  # 1 means that the symptom occurs
 COMMAND = @COMMAND@  # or the arguments of this script
 if sys.argv[1:2] == ["--rank"]:  # a rank that the command started: it passes on its connection, and exits when it is told to
     control, env = socket.socket(socket.AF_UNIX), {k: v for k, v in os.environ.items() if k[:3] == "PMI"}

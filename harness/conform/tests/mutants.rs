@@ -1,6 +1,6 @@
 //! Tests that the suite kills every fault and reports no findings for any variation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pmi_faults::{
     client, faults, library_faults, library_variations, modes, program_faults, program_variations,
@@ -53,8 +53,8 @@ fn faults_name_existing_requirements() {
     }
 }
 
-/// Every name that the sources of the test programs and libraries contain is in `faults.toml`. The C macros also compose names, which this
-/// test does not see; the libraries themselves reject unknown names.
+/// Checks that `faults.toml` contains every name that is a literal in the sources of the test programs and libraries. It does not check the
+/// names that C macros compose.
 #[test]
 fn catalogue_describes_all_names_of_test_programs() {
     const SOURCES: [&str; 6] = [
@@ -95,6 +95,6 @@ fn unbroken_requirement_needs_a_reason(
         options: RunOptions::unreported(ScenarioLimits::default()),
         jobs: 1,
     };
-    let unbroken: std::collections::BTreeMap<_, _> = matrix.without_fault(&[]).into_iter().collect();
+    let unbroken: BTreeMap<_, _> = matrix.without_fault(&[]).into_iter().collect();
     assert!(unbroken[breakable].is_none() && unbroken[unbreakable].is_some(), "{unbroken:?}");
 }

@@ -30,7 +30,9 @@ impl Monitor {
             request if is_irregular => drop(self.contested_names.insert(request.name().to_vec())),
             NameRequest::Publish { name, port } => {
                 if ok {
-                    self.names.entry(name).or_default().push(port);
+                    let ports = self.names.entry(name).or_default();
+                    ports.retain(|known| *known != port);
+                    ports.push(port);
                 }
             }
             NameRequest::Unpublish { name } => {
@@ -66,7 +68,6 @@ impl Monitor {
         let shown = || {
             let mut shown: Vec<String> = ports.iter().map(|port| quote_bytes(port)).collect();
             shown.sort();
-            shown.dedup();
             shown.join(" or ")
         };
         let found = message.outcome() == Some(ResponseOutcome::Success);

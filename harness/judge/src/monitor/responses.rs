@@ -203,11 +203,12 @@ impl Monitor {
             let (requirement, expected) = match pending_row {
                 None => self.rule_without_request(p),
                 Some(pending_row) => {
-                    let rank = self.rank(p);
-                    // The server probably did not find the beginning of the request.
-                    let fragmented = rank.split_write || rank.joined_write;
-                    let (whole, split) = (ids::PMI2_COMMON_RESPONSE_NAME, ids::PMI2_COMMON_ANY_FRAGMENTATION);
-                    (if fragmented { split } else { whole }, format!("the answer to {}", pending_row.request))
+                    // The server probably did not find the beginning of a fragmented request.
+                    let id = match self.rank(p).is_fragmented() {
+                        true => ids::PMI2_COMMON_ANY_FRAGMENTATION,
+                        false => ids::PMI2_COMMON_RESPONSE_NAME,
+                    };
+                    (id, format!("the answer to {}", pending_row.request))
                 }
             };
             // If the state of the server is unknown, for example after an invalid request, any response is allowed.
@@ -352,7 +353,7 @@ impl Monitor {
             _ => pending.needs,
         };
         let requirement = needs.unwrap_or(match &pending.detail {
-            _ if self.any_last_request(p, pending.op, |rank| rank.split_write || rank.joined_write) => {
+            _ if self.any_last_request(p, pending.op, MonitoredRank::is_fragmented) => {
                 ids::PMI2_COMMON_ANY_FRAGMENTATION
             }
             _ if rank.refused => ids::PMI2_COMMON_USABLE_AFTER_ERROR,
@@ -437,15 +438,11 @@ impl Monitor {
         op: Option<Operation>,
         condition: impl Fn(&MonitoredRank) -> bool,
     ) -> bool {
-        let shared = op.filter(|op| matches!(op, Operation::Barrier | Operation::Abort));
-        let counts = |rank: &MonitoredRank| {
-            shared.is_some() && rank.pending.back().is_some_and(|last| last.op == shared)
-        };
+        let is_shared = matches!(op, Some(Operation::Barrier | Operation::Abort));
+        let counts =
+            |rank: &MonitoredRank| rank.pending.back().is_some_and(|last| last.op == op) && condition(rank);
         self.find_rank(p).is_some_and(&condition)
-            || self
-                .groups
-                .get(&p.group)
-                .is_some_and(|group| group.ranks.values().any(|rank| counts(rank) && condition(rank)))
+            || is_shared && self.groups.get(&p.group).is_some_and(|group| group.ranks.values().any(counts))
     }
 
     /// Returns true if all processes have entered the barrier that this process is in.

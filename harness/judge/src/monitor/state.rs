@@ -220,6 +220,11 @@ impl MonitoredRank {
         self.version.is_some_and(Version::has_group_barriers)
     }
 
+    /// Returns true if the process's last request did not arrive in a write of its own.
+    pub(super) fn is_fragmented(&self) -> bool {
+        self.split_write || self.joined_write
+    }
+
     /// Returns true if a barrier of the whole group has not been answered yet.
     pub(super) fn is_in_barrier(&self) -> bool {
         self.pending.iter().any(|pending| pending.op == Some(Operation::Barrier))
@@ -343,7 +348,7 @@ pub struct Monitor {
     /// The first version above the client's offer that a server chose.
     pub(super) first_version: Option<Version>,
     pub(super) groups: BTreeMap<u32, MonitoredGroup>,
-    /// The published names and their ports, in the order in which they were published.
+    /// The published names and their different ports, in the order in which each was last published.
     pub(super) names: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     /// Names that were published and withdrawn.
     pub(super) unpublished: HashSet<Vec<u8>>,

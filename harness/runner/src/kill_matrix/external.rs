@@ -84,9 +84,8 @@ impl ExternalMatrix<'_> {
         {
             return Some(format!("`suite mutants` tests it with the client fault {}", fault.name));
         }
-        let mut exceptions =
-            UNDETECTABLE_REQUIREMENTS.iter().filter(|r| UNBREAKABLE_BY_PROGRAMS.contains(&r.id));
-        exceptions.find(|r| r.id == id).map(|r| r.reason.to_owned())
+        let exception = UNBREAKABLE_BY_PROGRAMS.iter().find(|exception| **exception == id)?;
+        UNDETECTABLE_REQUIREMENTS.iter().find(|r| r.id == *exception).map(|r| r.reason.to_owned())
     }
 
     /// Plays the scenarios that the given faults name, but without these faults. Returns the failures, by the base of the faults and by

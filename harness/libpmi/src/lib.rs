@@ -9,7 +9,7 @@ use pmi_reference::client::{Client, ServerResponse};
 
 pub use arguments::Keyval;
 use arguments::SpawnMultipleArguments;
-use pmi_c_api::{Code, api, call, call_initialized, copy_out, int, required, set, text};
+use pmi_c_api::{Code, api, call, call_initialized, copy_out, int, not_null, required, set, text};
 use session::InitializedProcess;
 
 /// The PMI-1 state of the process; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not designed for threads, but concurrent
@@ -48,9 +48,7 @@ api! {
     /// Initializes the library.
     fn PMI_Init(spawned: *mut c_int) {
         api(|session| {
-            if spawned.is_null() {
-                return Err(Code::InvalidArg);
-            }
+            not_null(spawned)?;
             if session.is_some() {
                 return Err(Code::Fail);
             }
@@ -135,9 +133,7 @@ api! {
     /// Gets the universe size: the number of processes that the job can have, including those that it may still spawn.
     fn PMI_Get_universe_size(size: *mut c_int) {
         joined(|session| {
-            if size.is_null() {
-                return Err(Code::InvalidArg);
-            }
+            not_null(size)?;
             let ServerResponse::Universe(n) = session.ask(Client::universe, Code::Fail)? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
             unsafe { set(size, int(n)?) }
@@ -147,9 +143,7 @@ api! {
     /// Gets the application number: the position of this program among the programs that were started together.
     fn PMI_Get_appnum(appnum: *mut c_int) {
         joined(|session| {
-            if appnum.is_null() {
-                return Err(Code::InvalidArg);
-            }
+            not_null(appnum)?;
             let ServerResponse::Appnum(n) = session.ask(Client::appnum, Code::Fail)? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
             unsafe { set(appnum, int(n)?) }
@@ -159,9 +153,7 @@ api! {
     /// Gets the ranks on this node.
     fn PMI_Get_clique_ranks(ranks: *mut c_int, length: c_int) {
         joined(|session| {
-            if ranks.is_null() {
-                return Err(Code::InvalidArg);
-            }
+            not_null(ranks)?;
             let clique = session.clique()?;
             if !usize::try_from(length).is_ok_and(|length| length >= clique.len()) {
                 return Err(Code::InvalidLength);
@@ -177,9 +169,7 @@ api! {
     /// Gets the number of ranks on this node.
     fn PMI_Get_clique_size(size: *mut c_int) {
         joined(|session| {
-            if size.is_null() {
-                return Err(Code::InvalidArg);
-            }
+            not_null(size)?;
             let clique = session.clique()?;
             // SAFETY: guaranteed by the caller.
             unsafe { set(size, int(clique.len() as u64)?) }
@@ -223,9 +213,7 @@ api! {
             // SAFETY: guaranteed by the caller.
             unsafe { own_space(session, kvsname, Code::Fail) }?;
             let key = unsafe { required(key, Code::InvalidKey) }?;
-            if value.is_null() {
-                return Err(Code::InvalidVal);
-            }
+            not_null(value).map_err(|_| Code::InvalidVal)?;
             if length <= 0 {
                 return Err(Code::InvalidLength);
             }
@@ -339,9 +327,7 @@ api! {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
             let service = unsafe { required(service_name, Code::InvalidArg) }?;
-            if port.is_null() {
-                return Err(Code::InvalidArg);
-            }
+            not_null(port)?;
             let room = int(session.limits.vallen_max)?;
             let ServerResponse::Port(found) = session.ask(|c| c.lookup(service), Code::InvalidArg)? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.

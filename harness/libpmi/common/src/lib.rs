@@ -8,5 +8,5 @@ mod process;
 
 pub use call::{Code, call, call_initialized};
 pub use connection::number;
-pub use memory::{copy_out, int, required, set, strings, text};
+pub use memory::{copy_out, int, not_null, required, set, strings, text};
 pub use process::ConnectedProcess;

@@ -28,6 +28,15 @@ pub unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
     (0..).map_while(|i| unsafe { text(*list.add(i)) }).map(<[u8]>::to_vec).collect()
 }
 
+/// Checks an output argument before a request is made.
+///
+/// # Errors
+///
+/// Returns an error if `pointer` is NULL.
+pub fn not_null<T>(pointer: *mut T) -> Result<(), Code> {
+    if pointer.is_null() { Err(Code::InvalidArg) } else { Ok(()) }
+}
+
 /// Writes an integer.
 ///
 /// # Errors
@@ -39,7 +48,7 @@ pub unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
 /// `pointer` must be writable or NULL.
 pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
     // SAFETY: the pointer is not NULL here, so the caller guarantees that it is writable.
-    (!pointer.is_null()).then(|| unsafe { pointer.write(value) }).ok_or(Code::InvalidArg)
+    not_null(pointer).map(|()| unsafe { pointer.write(value) })
 }
 
 /// Writes a string and a NUL.
@@ -52,9 +61,7 @@ pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
 ///
 /// `buffer` must be NULL, or point to at least `length` writable bytes.
 pub unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Result<(), Code> {
-    if buffer.is_null() {
-        return Err(Code::InvalidArg);
-    }
+    not_null(buffer)?;
     let fits = usize::try_from(length).is_ok_and(|length| text.len() < length);
     // SAFETY: the text and its NUL fit into the buffer.
     fits.then(|| unsafe {

@@ -5,7 +5,7 @@ mod session;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use pmi_c_api::{Code, api, call, call_initialized, copy_out, required, set, text};
+use pmi_c_api::{Code, api, call, call_initialized, copy_out, not_null, required, set, text};
 use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
 
 pub use programs::Info;
@@ -169,9 +169,7 @@ api! {
     /// Gets the id of this process's job.
     fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) {
         joined(|session| {
-            if jobid.is_null() {
-                return Err(Code::InvalidArg);
-            }
+            not_null(jobid)?;
             let ServerResponse::Kvsname(id) = session.ask(Client::kvsname)? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&id, jobid, jobid_size) }
@@ -244,9 +242,7 @@ api! {
         vallen: *mut c_int,
     ) {
         joined(|session| {
-            if value.is_null() {
-                return Err(Code::InvalidArg);
-            }
+            not_null(value)?;
             // SAFETY: guaranteed by the caller.
             let key = unsafe { required(key, Code::InvalidKey) }?;
             let jobid = unsafe { text(jobid) };
@@ -352,9 +348,7 @@ api! {
     ) {
         let _ = info_ptr;
         joined(|session| {
-            if port.is_null() {
-                return Err(Code::InvalidArg);
-            }
+            not_null(port)?;
             // SAFETY: guaranteed by the caller.
             let name = unsafe { required(service_name, Code::InvalidArg) }?;
             let ServerResponse::Port(found) = session.ask(|client| client.lookup(name))? else { return Err(Code::Fail) };

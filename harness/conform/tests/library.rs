@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
+use pmi_faults::catalogue;
 use pmi_faults::external::UNBREAKABLE_BY_LIBRARIES;
-use pmi_faults::library_faults;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
 use pmi_judge::log_judge::LogJudge;
@@ -297,7 +297,7 @@ fn scenarios_detect_each_library_fault() {
     for (library, breaks) in FILES {
         try_one("", library.as_ref(), breaks);
     }
-    for fault in library_faults() {
+    for fault in &catalogue().library_faults {
         for (library, dialect) in [(FAULTY_LIBRARY, Dialect::Pmi1), (FAULTY_PMI2_LIBRARY, Dialect::Pmi2)] {
             fault
                 .kills_in(dialect.framing())

@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pmi_faults::{
-    client, faults, library_faults, library_variations, modes, program_faults, program_variations,
-    rare_external_faults, variations,
-};
+use pmi_faults::{catalogue, faults, variations};
 use pmi_runner::kill_matrix::client::run as run_clients;
 use pmi_runner::kill_matrix::external::ExternalMatrix;
 use pmi_runner::kill_matrix::{FaultResult, run};
@@ -32,8 +29,10 @@ fn suite_detects_faults_and_accepts_variations() {
 #[test]
 fn suite_detects_client_faults_and_accepts_variations() {
     let suite = pmi_runner::suite::embedded().expect("the embedded suite is valid");
-    let (faults, variations) =
-        (client::faults().collect::<Vec<_>>(), client::variations().collect::<Vec<_>>());
+    let (faults, variations) = (
+        catalogue().client_faults.iter().collect::<Vec<_>>(),
+        catalogue().client_variations.iter().collect::<Vec<_>>(),
+    );
     let matrix = run_clients(&suite, &faults, &variations);
     let survivors: Vec<_> = matrix.faults.iter().filter(|f| !f.is_right()).map(|f| f.name).collect();
     assert_eq!(survivors, [""; 0]);
@@ -65,9 +64,20 @@ fn catalogue_describes_all_names_of_test_programs() {
         include_str!("../../test-programs/c/faulty-library.c"),
         include_str!("../../test-programs/c/faulty-pmi2-library.c"),
     ];
-    let faults = program_faults().chain(library_faults()).chain(rare_external_faults());
-    let others = program_variations().chain(library_variations()).chain(modes());
-    let known: BTreeSet<&str> = faults.chain(others).flat_map(|entry| entry.name.split(',')).collect();
+    let all = catalogue();
+    let known: BTreeSet<&str> = [
+        &all.program_faults,
+        &all.library_faults,
+        &all.rare_program_faults,
+        &all.rare_library_faults,
+        &all.program_variations,
+        &all.library_variations,
+        &all.modes,
+    ]
+    .into_iter()
+    .flatten()
+    .flat_map(|entry| entry.name.split(','))
+    .collect();
     let source: String = SOURCES.concat().split_whitespace().collect();
     let calls = ["is_selected(\"", "_if(\"", "is(\""];
     let names =

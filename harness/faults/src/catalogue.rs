@@ -88,21 +88,31 @@ struct ExternalEntry {
     pmi2_breaks: String,
 }
 
-#[derive(Deserialize)]
+/// The entries of `faults.toml`, in the order of the file.
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct FaultCatalogue {
+pub struct FaultCatalogue {
     faults: Vec<Fault>,
     variations: Vec<Variation>,
     rare_faults: Vec<Fault>,
-    client_faults: Vec<ClientFault>,
-    client_variations: Vec<ClientVariation>,
-    program_faults: Vec<ExternalFault>,
-    program_variations: Vec<ExternalFault>,
-    library_faults: Vec<ExternalFault>,
-    library_variations: Vec<ExternalFault>,
-    modes: Vec<ExternalFault>,
-    rare_program_faults: Vec<ExternalFault>,
-    rare_library_faults: Vec<ExternalFault>,
+    /// All faults of clients.
+    pub client_faults: Vec<ClientFault>,
+    /// All variations of clients.
+    pub client_variations: Vec<ClientVariation>,
+    /// The faults that programs implement.
+    pub program_faults: Vec<ExternalFault>,
+    /// The variations that programs implement.
+    pub program_variations: Vec<ExternalFault>,
+    /// The faults that libraries implement.
+    pub library_faults: Vec<ExternalFault>,
+    /// The variations that libraries implement.
+    pub library_variations: Vec<ExternalFault>,
+    /// The behaviours of programs and libraries that only individual tests select.
+    pub modes: Vec<ExternalFault>,
+    /// The rare faults of programs, which occur in few sessions.
+    pub rare_program_faults: Vec<ExternalFault>,
+    /// The rare faults of libraries, which occur in few sessions.
+    pub rare_library_faults: Vec<ExternalFault>,
 }
 
 impl StepList {
@@ -265,12 +275,10 @@ impl<'de> Deserialize<'de> for ExternalFault {
     }
 }
 
-impl FaultCatalogue {
-    /// Returns the catalogue, which is parsed on the first call. Panics if an entry is invalid; a test ensures that all entries are valid.
-    fn get() -> &'static Self {
-        static CATALOGUE: OnceLock<FaultCatalogue> = OnceLock::new();
-        CATALOGUE.get_or_init(|| toml::from_str(TEXT).unwrap_or_else(|error| panic!("faults.toml: {error}")))
-    }
+/// Returns the catalogue, which is parsed on the first call. Panics if an entry is invalid; a test ensures that all entries are valid.
+pub fn catalogue() -> &'static FaultCatalogue {
+    static CATALOGUE: OnceLock<FaultCatalogue> = OnceLock::new();
+    CATALOGUE.get_or_init(|| toml::from_str(TEXT).unwrap_or_else(|error| panic!("faults.toml: {error}")))
 }
 
 /// Returns the names in a table of `faults.toml`. The entries are not parsed, because a run without a fault needs only their names.
@@ -292,59 +300,18 @@ pub fn variation_names() -> impl Iterator<Item = &'static str> {
 
 /// Returns all faults of servers, in the order of the file.
 pub fn faults() -> impl Iterator<Item = &'static Fault> {
-    FaultCatalogue::get().faults.iter()
+    catalogue().faults.iter()
 }
 
 /// Returns all variations of servers.
 pub fn variations() -> impl Iterator<Item = &'static Variation> {
-    FaultCatalogue::get().variations.iter()
+    catalogue().variations.iter()
 }
 
 /// Returns the rare faults of servers, which occur in few sessions. Scenarios may miss rare faults, but campaigns must find all of them.
 /// Some rare faults crash the server's process.
 pub fn rare_faults() -> impl Iterator<Item = &'static Fault> {
-    FaultCatalogue::get().rare_faults.iter()
-}
-
-/// Returns all faults of clients.
-pub fn client_faults() -> impl Iterator<Item = &'static ClientFault> {
-    FaultCatalogue::get().client_faults.iter()
-}
-
-/// Returns all variations of clients.
-pub fn client_variations() -> impl Iterator<Item = &'static ClientVariation> {
-    FaultCatalogue::get().client_variations.iter()
-}
-
-/// Returns the faults that programs implement.
-pub fn program_faults() -> impl Iterator<Item = &'static ExternalFault> {
-    FaultCatalogue::get().program_faults.iter()
-}
-
-/// Returns the variations that programs implement.
-pub fn program_variations() -> impl Iterator<Item = &'static ExternalFault> {
-    FaultCatalogue::get().program_variations.iter()
-}
-
-/// Returns the faults that libraries implement.
-pub fn library_faults() -> impl Iterator<Item = &'static ExternalFault> {
-    FaultCatalogue::get().library_faults.iter()
-}
-
-/// Returns the variations that libraries implement.
-pub fn library_variations() -> impl Iterator<Item = &'static ExternalFault> {
-    FaultCatalogue::get().library_variations.iter()
-}
-
-/// Returns the behaviours of programs and libraries that only individual tests select.
-pub fn modes() -> impl Iterator<Item = &'static ExternalFault> {
-    FaultCatalogue::get().modes.iter()
-}
-
-/// Returns the rare faults of programs and libraries, which occur in few sessions.
-pub fn rare_external_faults() -> impl Iterator<Item = &'static ExternalFault> {
-    let catalogue = FaultCatalogue::get();
-    catalogue.rare_program_faults.iter().chain(&catalogue.rare_library_faults)
+    catalogue().rare_faults.iter()
 }
 
 #[cfg(test)]
@@ -357,18 +324,38 @@ mod tests {
     fn fault_names_are_unique_and_well_formed() {
         let mut seen = HashSet::new();
         let servers = faults().chain(variations()).chain(rare_faults()).map(|f| (f.name, f.description));
-        let clients = client_faults().chain(client_variations()).map(|f| (f.name, f.description));
+        let clients = catalogue()
+            .client_faults
+            .iter()
+            .chain(catalogue().client_variations.iter())
+            .map(|f| (f.name, f.description));
         for (name, about) in servers.chain(clients) {
             assert!(seen.insert(name), "duplicate name {name}");
             let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
             assert!(name.bytes().all(is_letter), "{name}");
             assert!(!about.is_empty(), "{name}");
         }
-        assert!(program_faults().chain(library_faults()).all(|f| !f.kills.is_empty()));
-        assert!(program_variations().chain(library_variations()).all(|f| f.kills.is_empty()));
-        assert!(faults().all(|f| !f.breaks.is_empty()) && client_faults().all(|f| !f.breaks.is_empty()));
         assert!(
-            variations().all(|v| v.breaks.is_empty()) && client_variations().all(|v| v.breaks.is_empty())
+            catalogue()
+                .program_faults
+                .iter()
+                .chain(catalogue().library_faults.iter())
+                .all(|f| !f.kills.is_empty())
+        );
+        assert!(
+            catalogue()
+                .program_variations
+                .iter()
+                .chain(catalogue().library_variations.iter())
+                .all(|f| f.kills.is_empty())
+        );
+        assert!(
+            faults().all(|f| !f.breaks.is_empty())
+                && catalogue().client_faults.iter().all(|f| !f.breaks.is_empty())
+        );
+        assert!(
+            variations().all(|v| v.breaks.is_empty())
+                && catalogue().client_variations.iter().all(|v| v.breaks.is_empty())
         );
     }
 
@@ -381,7 +368,7 @@ mod tests {
 
     #[test]
     fn each_client_fault_or_variation_has_an_effect() {
-        for entry in client_faults().chain(client_variations()) {
+        for entry in catalogue().client_faults.iter().chain(catalogue().client_variations.iter()) {
             let plain = entry.plain.session();
             assert_ne!(
                 format!("{:?}", entry.session()),

@@ -15,8 +15,7 @@ mod server;
 
 pub use behaviour::Behaviour;
 pub use catalogue::{
-    fault_names, faults, library_faults, library_variations, modes, program_faults, program_variations,
-    rare_external_faults, rare_faults, variation_names, variations,
+    FaultCatalogue, catalogue, fault_names, faults, rare_faults, variation_names, variations,
 };
 pub use circumstances::{Circumstances, Occasion};
 pub use dialects::Dialects;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::report::{KeptEvents, catalogue_pages, count};
 use anyhow::Context;
-use pmi_faults::client::{self as of_clients, UNDETECTABLE_REQUIREMENTS};
+use pmi_faults::client::UNDETECTABLE_REQUIREMENTS;
 use pmi_faults::faults;
 use pmi_judge::builtin_requirements;
 use pmi_judge::deviations::{Deviations, recorded_deviations};
@@ -326,20 +326,20 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         print(&cells)?;
         return Ok(u8::from(args.check && open > 0));
     }
-    let executed: BTreeSet<&str> = results
-        .iter()
-        .filter(|r| r.verdict.is_judged())
-        .flat_map(|r| r.requires.iter().map(String::as_str))
-        .collect();
-    let passed: BTreeSet<&str> = results
-        .iter()
-        .filter(|r| r.verdict == Verdict::Pass)
-        .flat_map(|r| r.requires.iter().map(String::as_str))
-        .collect();
+    let required_by = |fits: fn(Verdict) -> bool| -> BTreeSet<&str> {
+        let fitting = results.iter().filter(|r| fits(r.verdict));
+        fitting.flat_map(|r| r.requires.iter().map(String::as_str)).collect()
+    };
+    let executed = required_by(Verdict::is_judged);
+    let passed = required_by(|verdict| verdict == Verdict::Pass);
     let jobs = side_by_side(None);
     let matrix = kill_matrix::run(&suite, &faults().collect::<Vec<_>>(), &[], false, jobs);
     let killed = matrix.cited_requirements();
-    let clients = kill_matrix::client::run(&suite, &of_clients::faults().collect::<Vec<_>>(), &[]);
+    let clients = kill_matrix::client::run(
+        &suite,
+        &pmi_faults::catalogue().client_faults.iter().collect::<Vec<_>>(),
+        &[],
+    );
     let killed_clients = clients.cited_requirements();
     let mut sums: BTreeMap<(Level, &str), [usize; 6]> = BTreeMap::new();
     let mut text = String::new();

@@ -33,13 +33,14 @@ use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::{Library, apis_or_first, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Implementation, LaunchEnvironment};
-use pmi_scenario::ast::{Capability, Dialect, ImplementationKind};
+use pmi_scenario::ast::{Capability, Dialect};
 
 use super::args::{Fuzz, side_by_side};
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::{note, print};
 use super::play::{claim, ends_on_signals, library_at};
 use super::read::suite_against;
+use super::select::under_test;
 use crate::report::{RELAYED_NOTE, campaign_text, count, progress_line, times};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
@@ -187,11 +188,7 @@ fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
 }
 
 fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
-    let tests = match (&args.client, &args.library) {
-        (Some(_), _) => ImplementationKind::Client,
-        (None, Some(_)) => ImplementationKind::Library,
-        (None, None) => ImplementationKind::Server,
-    };
+    let tests = under_test(args.client.as_deref(), args.library.as_deref());
     let stored = StoredCases::read(&args.corpus, tests)?;
     let folders: Vec<String> = args.corpus.iter().map(|folder| folder.display().to_string()).collect();
     anyhow::ensure!(

@@ -8,12 +8,9 @@ use std::time::{Duration, Instant};
 use crate::report::count;
 use anyhow::Context;
 
-use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNDETECTABLE_REQUIREMENTS};
+use pmi_faults::client::UNDETECTABLE_REQUIREMENTS;
 use pmi_faults::external::ExternalFault;
-use pmi_faults::{Fault, Variation, faults, rare_faults, variations};
-use pmi_faults::{
-    library_faults, library_variations, modes, program_faults, program_variations, rare_external_faults,
-};
+use pmi_faults::{catalogue, faults, rare_faults, variations};
 use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix::client;
 use pmi_runner::kill_matrix::external::ExternalMatrix;
@@ -22,54 +19,46 @@ use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
 use pmi_runner::run::RunOptions;
-use pmi_scenario::ImplementationKind;
 use pmi_scenario::suite::Suite;
 
 use super::args::{Mutants, side_by_side};
 use super::output::{print, scenario_errors};
 use super::play::library_at;
-use super::select::Filter;
+use super::select::{Filter, under_test};
 
-fn list(
-    faults: &[&Fault],
-    variations: &[&Variation],
-    rare: &[&Fault],
-    client_faults: &[&ClientFault],
-    client_variations: &[&ClientVariation],
-    selected: &dyn Fn(&str) -> bool,
-) -> anyhow::Result<u8> {
+/// Lists the selected faults and variations.
+fn list(selected: &dyn Fn(&str) -> bool) -> anyhow::Result<u8> {
+    /// The widths of the columns for the label and the name.
+    const SERVER: (usize, usize) = (10, 44);
+    const CLIENT: (usize, usize) = (17, 37);
+    const EXTERNAL: (usize, usize) = (17, 38);
     let mut text = String::new();
-    for fault in faults {
-        writeln!(text, "fault      {:44} {}  ({})", fault.name, fault.description, fault.breaks.join(", "))?;
-    }
-    for variation in variations {
-        writeln!(text, "variation  {:44} {}", variation.name, variation.description)?;
-    }
-    for fault in rare {
-        writeln!(text, "rare fault {:44} {}", fault.name, fault.description)?;
-    }
-    for fault in client_faults {
-        writeln!(
-            text,
-            "client fault      {:37} {}  ({})",
-            fault.name,
-            fault.description,
-            fault.breaks.join(", ")
-        )?;
-    }
-    for variation in client_variations {
-        writeln!(text, "client variation  {:37} {}", variation.name, variation.description)?;
-    }
-    let external = |label, all: &mut dyn Iterator<Item = &'static ExternalFault>| {
-        let line = |fault: &ExternalFault| format!("{label:17} {:38} {}\n", fault.name, fault.about);
-        all.filter(|fault| selected(fault.name)).map(line).collect::<String>()
+    let mut add = |label: &str, (first, second), name: &str, about: &str, breaks: &[&str]| {
+        if selected(name) {
+            text += &format!("{label:first$} {name:second$} {about}");
+            if !breaks.is_empty() {
+                text += &format!("  ({})", breaks.join(", "));
+            }
+            text.push('\n');
+        }
     };
-    text += &external("program fault", &mut program_faults());
-    text += &external("program variation", &mut program_variations());
-    text += &external("library fault", &mut library_faults());
-    text += &external("library variation", &mut library_variations());
-    text += &external("mode", &mut modes());
-    text += &external("rare fault", &mut rare_external_faults());
+    faults().for_each(|f| add("fault", SERVER, f.name, f.description, f.breaks));
+    variations().for_each(|v| add("variation", SERVER, v.name, v.description, &[]));
+    rare_faults().for_each(|f| add("rare fault", SERVER, f.name, f.description, &[]));
+    let all = catalogue();
+    all.client_faults.iter().for_each(|f| add("client fault", CLIENT, f.name, f.description, f.breaks));
+    all.client_variations.iter().for_each(|v| add("client variation", CLIENT, v.name, v.description, &[]));
+    for (label, entries) in [
+        ("program fault", &all.program_faults),
+        ("program variation", &all.program_variations),
+        ("library fault", &all.library_faults),
+        ("library variation", &all.library_variations),
+        ("mode", &all.modes),
+        ("rare fault", &all.rare_program_faults),
+        ("rare fault", &all.rare_library_faults),
+    ] {
+        entries.iter().for_each(|entry| add(label, EXTERNAL, entry.name, entry.about, &[]));
+    }
     for unseen in UNDETECTABLE_REQUIREMENTS {
         writeln!(text, "client, not seen  {:37} {}", unseen.id, unseen.reason)?;
     }
@@ -231,12 +220,12 @@ const MAX_INACTIVITY: Duration = Duration::from_secs(2);
 fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> anyhow::Result<u8> {
     let dialect = args.dialect;
     let applies = |f: &&'static ExternalFault| selected(f.name) && f.applies_in(dialect.framing());
-    let (faults, variations): (Vec<_>, Vec<_>) = match args.client {
-        Some(_) => {
-            (program_faults().filter(applies).collect(), program_variations().filter(applies).collect())
-        }
-        None => (library_faults().filter(applies).collect(), library_variations().filter(applies).collect()),
+    let all = catalogue();
+    let (faults, variations) = match args.client {
+        Some(_) => (&all.program_faults, &all.program_variations),
+        None => (&all.library_faults, &all.library_variations),
     };
+    let [faults, variations] = [faults, variations].map(|all| all.iter().filter(applies).collect::<Vec<_>>());
     let command = |fault: &str| args.client.as_ref().map(|command| command.replace("{fault}", fault));
     command("").map(|command| Program::new(&command, 2)).transpose().context("--client")?;
     let library = args.library.as_ref().map(|path| library_at(path, std::env::current_exe()?)).transpose()?;
@@ -258,11 +247,7 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
     let limits = ScenarioLimits { step: MAX_INACTIVITY, ..ScenarioLimits::default() };
     let matrix = ExternalMatrix {
         suite,
-        under_test: if args.client.is_some() {
-            ImplementationKind::Client
-        } else {
-            ImplementationKind::Library
-        },
+        under_test: under_test(args.client.as_deref(), args.library.as_deref()),
         dialect,
         with_fault: &with_fault,
         options: RunOptions::unreported(limits),
@@ -299,13 +284,8 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
 pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let filters = Filter::all(&args.filter);
     let selected = |name: &str| filters.is_empty() || filters.iter().any(|filter| filter.matches(name));
-    let faults: Vec<_> = faults().filter(|f| selected(f.name)).collect();
-    let variations: Vec<_> = variations().filter(|v| selected(v.name)).collect();
-    let client_faults: Vec<_> = of_clients::faults().filter(|f| selected(f.name)).collect();
-    let client_variations: Vec<_> = of_clients::variations().filter(|v| selected(v.name)).collect();
     if args.list {
-        let rare: Vec<_> = rare_faults().filter(|f| selected(f.name)).collect();
-        return list(&faults, &variations, &rare, &client_faults, &client_variations, &selected);
+        return list(&selected);
     }
     let suite = match args.paths.as_slice() {
         [] => pmi_runner::suite::embedded(),
@@ -317,8 +297,13 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     }
     let start = Instant::now();
     let jobs = side_by_side(args.jobs);
+    let faults: Vec<_> = faults().filter(|f| selected(f.name)).collect();
+    let variations: Vec<_> = variations().filter(|v| selected(v.name)).collect();
     let mut matrix = run(&suite, &faults, &variations, args.json, jobs);
-    let mut clients = client::run(&suite, &client_faults, &client_variations);
+    let of_clients = [&catalogue().client_faults, &catalogue().client_variations];
+    let [faults, variations] =
+        of_clients.map(|all| all.iter().filter(|f| selected(f.name)).collect::<Vec<_>>());
+    let mut clients = client::run(&suite, &faults, &variations);
     if !args.filter.is_empty() {
         // Requirements without a fault are known only if all faults were played.
         matrix.requirements_without_fault.clear();

@@ -2,6 +2,7 @@
 //! as an error, with a suggestion.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::CommandFactory;
@@ -51,8 +52,9 @@ pub(super) fn file_name(name: &str) -> &str {
     Scenario::split_row(name).0
 }
 
-fn under_test(args: &Play) -> ImplementationKind {
-    match (&args.client, &args.library) {
+/// Returns the kind of implementation that `--client` and `--library` select.
+pub(super) fn under_test(client: Option<&str>, library: Option<&Path>) -> ImplementationKind {
+    match (client, library) {
         (Some(_), _) => ImplementationKind::Client,
         (None, Some(_)) => ImplementationKind::Library,
         (None, None) => ImplementationKind::Server,
@@ -68,7 +70,7 @@ pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     if !args.paths.is_empty() {
         return pmi_runner::suite::of_paths(&args.paths).map_err(scenario_errors);
     }
-    let kind = under_test(args);
+    let kind = under_test(args.client.as_deref(), args.library.as_deref());
     let filters = Filter::all(&args.filter);
     // If a requirement is selected, all scenarios of this kind are read, because it is an error if none of them tests the requirement.
     let any = filters.is_empty() || !args.requirement.is_empty();
@@ -145,7 +147,7 @@ fn describe_other_matches(
 ///
 /// Returns an error if a pattern matches no scenario that is played, or the log of `--rerun-failed` cannot be read.
 pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
-    let kind = under_test(args);
+    let kind = under_test(args.client.as_deref(), args.library.as_deref());
     let is_played = |s: &&Arc<Scenario>| s.tests == kind && dialects.contains(&s.dialect);
     let playable: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(is_played).collect();
     let filters = Filter::all(&args.filter);

@@ -10,5 +10,3 @@ mod session;
 
 pub use fault::{ClientFault, ClientVariation, UNDETECTABLE_REQUIREMENTS, UndetectableRequirement};
 pub use session::{ClientSession, PlainSession, SessionAction, SessionStep};
-
-pub use super::catalogue::{client_faults as faults, client_variations as variations};

@@ -224,14 +224,15 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
 
 #[cfg(test)]
 mod tests {
-    use pmi_faults::client::faults;
+    use pmi_faults::catalogue;
 
     use super::*;
 
     #[test]
     fn client_faults_refer_to_client_requirements() {
         let suite = crate::suite::embedded().expect("the embedded suite is valid");
-        let broken = faults().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
+        let broken =
+            catalogue().client_faults.iter().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
         for (name, id) in broken.chain(UNDETECTABLE_REQUIREMENTS.iter().map(|u| ("unseen", u.id))) {
             let binds = suite.catalogue.get(id).map(|r| r.binds.contains(&BoundParty::Client));
             assert_eq!(binds, Some(true), "{name}: {id} is not a requirement for clients");

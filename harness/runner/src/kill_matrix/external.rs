@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pmi_faults::client::{UNDETECTABLE_REQUIREMENTS, faults as client_faults};
+use pmi_faults::catalogue;
+use pmi_faults::client::UNDETECTABLE_REQUIREMENTS;
 use pmi_faults::external::{
     ExternalFault, ExternalKill, REQUEST_FORMS, UNBREAKABLE_BY_LIBRARIES, UNBREAKABLE_BY_PROGRAMS,
 };
@@ -80,7 +81,7 @@ impl ExternalMatrix<'_> {
             return UNBREAKABLE_BY_LIBRARIES.iter().find(|r| r.id == id).map(|r| r.reason.to_owned());
         }
         if REQUEST_FORMS.iter().any(|prefix| id.starts_with(prefix))
-            && let Some(fault) = client_faults().find(|fault| fault.breaks.contains(&id))
+            && let Some(fault) = catalogue().client_faults.iter().find(|fault| fault.breaks.contains(&id))
         {
             return Some(format!("`suite mutants` tests it with the client fault {}", fault.name));
         }
@@ -201,7 +202,6 @@ fn first_disallowed(result: &ScenarioResult, allowed: &[Verdict]) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
-    use pmi_faults::program_faults;
 
     use super::*;
 
@@ -209,7 +209,7 @@ mod tests {
     fn program_faults_refer_to_known_scenarios() {
         let suite = crate::suite::embedded().expect("the embedded suite is valid");
         let names: BTreeSet<_> = suite.testing(ImplementationKind::Client).map(|s| s.name.as_str()).collect();
-        for fault in program_faults() {
+        for fault in &catalogue().program_faults {
             let unknown: Vec<_> =
                 fault.kills.iter().filter_map(|k| k.scenario).filter(|s| !names.contains(s)).collect();
             assert!(unknown.is_empty(), "{}: {unknown:?}", fault.name);

@@ -102,7 +102,7 @@ impl Editable for ClientSession {
 
 /// Creates a step in which the process of `other` performs `act`.
 fn step_of(other: &SessionStep, act: SessionAction) -> SessionStep {
-    SessionStep { group: other.group, rank: other.rank, action: act, without_waiting: false, op: None }
+    SessionStep::new(other.group, other.rank, act)
 }
 
 fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {

@@ -44,6 +44,13 @@ pub struct SessionStep {
     pub(super) op: Option<&'static str>,
 }
 
+impl SessionStep {
+    /// Creates a step that waits for the answer to its process's previous write, and makes no request of the plain session.
+    pub(super) fn new(group: u32, rank: u32, action: SessionAction) -> Self {
+        Self { group, rank, action, without_waiting: false, op: None }
+    }
+}
+
 /// The messages that the processes of a program send, in order, and the properties of their server.
 #[derive(Debug, Clone)]
 pub struct ClientSession {
@@ -180,11 +187,8 @@ impl PlainSession {
             Self::Frames => frame_steps(),
         };
         let close = |(group, rank)| SessionStep {
-            group,
-            rank,
-            action: SessionAction::Close,
             without_waiting: true,
-            op: None,
+            ..SessionStep::new(group, rank, SessionAction::Close)
         };
         let closes = [(1, 0), (0, 0), (0, 1)].map(close);
         ClientSession {
@@ -199,13 +203,7 @@ impl PlainSession {
 }
 
 fn write(group: u32, rank: u32, op: &'static str, line: &str) -> SessionStep {
-    SessionStep {
-        group,
-        rank,
-        action: SessionAction::Write(line.into()),
-        without_waiting: false,
-        op: Some(op),
-    }
+    SessionStep { op: Some(op), ..SessionStep::new(group, rank, SessionAction::Write(line.into())) }
 }
 
 /// Returns the steps of the plain PMI-2 session. They contain every request that a server may receive, according to the draft or in
@@ -216,10 +214,10 @@ fn frame_steps() -> Vec<SessionStep> {
         let op = body.strip_prefix("cmd=").and_then(|body| body.split(';').next());
         if op == Some("fullinit") {
             let offer = SessionAction::Write("cmd=init pmi_version=2 pmi_subversion=0\n".into());
-            steps.push(SessionStep { group, rank, action: offer, without_waiting: false, op: None });
+            steps.push(SessionStep::new(group, rank, offer));
         }
         let act = SessionAction::Frames(vec![body.into()]);
-        steps.push(SessionStep { group, rank, action: act, without_waiting: false, op });
+        steps.push(SessionStep { op, ..SessionStep::new(group, rank, act) });
     }
     steps
 }

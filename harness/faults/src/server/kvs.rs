@@ -185,23 +185,20 @@ impl Server {
         let again = *used > 1;
         let kvs = &mut self.server.groups[number].kvs;
         let others = |kvs: &std::collections::HashMap<Vec<u8>, Vec<u8>>| {
-            let mut keys: Vec<_> = kvs.iter().filter(|(k, _)| !is_own_key(k) && *k != key).collect();
-            keys.sort_unstable();
-            keys.first().map(|(_, v)| v.to_vec())
+            let first = kvs.iter().filter(|(k, _)| !is_own_key(k) && *k != key).min();
+            first.map(|(_, v)| v.clone())
         };
         match effect {
             Some(GetEffect::Consumes) => return kvs.remove(key).map_or_else(missing, found),
             Some(GetEffect::SecondIsOther) if again => return others(kvs).and_then(found),
             Some(GetEffect::OtherKeysValue) if value.is_some() => return others(kvs).and_then(found),
             Some(GetEffect::Prefix) => {
-                let mut keys: Vec<_> = kvs.iter().filter(|(k, _)| k.starts_with(key)).collect();
-                keys.sort_unstable_by(|a, b| b.cmp(a));
-                return keys.first().map_or_else(missing, |(_, v)| found(v.to_vec()));
+                let last = kvs.iter().filter(|(k, _)| k.starts_with(key)).max();
+                return last.map_or_else(missing, |(_, v)| found(v.clone()));
             }
             Some(GetEffect::KeyThatIsPrefix) => {
-                let mut keys: Vec<_> = kvs.iter().filter(|(k, _)| key.starts_with(k)).collect();
-                keys.sort_unstable();
-                return keys.first().map_or_else(missing, |(_, v)| found(v.to_vec()));
+                let first = kvs.iter().filter(|(k, _)| key.starts_with(k)).min();
+                return first.map_or_else(missing, |(_, v)| found(v.clone()));
             }
             Some(GetEffect::SpawnedGroupFirst) if number == 0 => {
                 let spawned = self.server.groups[1..].iter().rev().find_map(|g| g.kvs.get(key).cloned());
@@ -231,10 +228,8 @@ impl Server {
                 });
             }
             Some(GetEffect::NextKey) if value.is_none() => {
-                let mut keys: Vec<_> =
-                    kvs.iter().filter(|(k, _)| !is_own_key(k) && k.as_slice() > key).collect();
-                keys.sort_unstable();
-                return keys.first().map_or_else(missing, |(_, v)| found(v.to_vec()));
+                let next = kvs.iter().filter(|(k, _)| !is_own_key(k) && k.as_slice() > key).min();
+                return next.map_or_else(missing, |(_, v)| found(v.clone()));
             }
             Some(GetEffect::OtherGroups) if value.is_none() => {
                 let leaked = self.server.groups.iter().find_map(|g| g.kvs.get(key).cloned());

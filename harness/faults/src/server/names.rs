@@ -47,20 +47,16 @@ impl Server {
                         return Some(OperationResult::failed("name is published"));
                     }
                     _ if there && effect != NamesEffect::TwiceReplaces => return None,
-                    NamesEffect::OneName => {
-                        self.server.names.clear();
-                        self.server.names.insert(service.to_vec(), port.to_vec());
-                    }
-                    NamesEffect::LastPortForAll => {
-                        self.server.names.insert(service.to_vec(), port.to_vec());
-                        self.server.names.values_mut().for_each(|p| *p = port.to_vec());
-                    }
-                    NamesEffect::InKvs => {
-                        let kvs = &mut self.server.groups[from.group as usize].kvs;
-                        kvs.insert(service.to_vec(), port.to_vec());
-                        self.server.names.insert(service.to_vec(), port.to_vec());
-                    }
                     _ => {
+                        let kvs = &mut self.server.groups[from.group as usize].kvs;
+                        match effect {
+                            NamesEffect::OneName => self.server.names.clear(),
+                            NamesEffect::LastPortForAll => {
+                                self.server.names.values_mut().for_each(|p| *p = port.to_vec());
+                            }
+                            NamesEffect::InKvs => drop(kvs.insert(service.to_vec(), port.to_vec())),
+                            _ => {}
+                        }
                         self.server.names.insert(service.to_vec(), port.to_vec());
                     }
                 }

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::result;
 use super::session::{self, SessionMode};
 use super::tap::position::TAP_PLACEHOLDER;
+use pmi_judge::PartyKind;
 use pmi_judge::event::Exit;
 use pmi_judge::verdict::{JudgedFinding, Verdict};
-use pmi_judge::{PartyKind, Severity};
 use pmi_scenario::requirement::Catalogue;
 
 const RANKS: &str = "{ranks}";
@@ -311,11 +311,7 @@ impl InteropMatrix {
             for id in broken {
                 let here: Vec<_> = mine().filter(|(_, _, f)| f.finding.requirement == id).collect();
                 let (_, _, example) = here[0];
-                let grade = match example.severity {
-                    Severity::Fail => "FAIL",
-                    Severity::Warn => "warn",
-                    Severity::Note => "note",
-                };
+                let grade = example.severity.label();
                 let level = example.level.map(|l| format!(" ({l})")).unwrap_or_default();
                 let _ =
                     writeln!(text, "\n{grade}  the {name}: {id}{level}: {}", escape_controls(&example.text));

@@ -29,12 +29,7 @@ pub enum Level {
 
 impl std::fmt::Display for Level {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Must => "MUST",
-            Self::Should => "SHOULD",
-            Self::May => "MAY",
-            Self::DeFacto => "DE-FACTO",
-        })
+        self.serialize(f)
     }
 }
 
@@ -49,6 +44,17 @@ pub enum Severity {
     Warn,
     /// A breach of a MUST or SHALL.
     Fail,
+}
+
+impl Severity {
+    /// Returns the name of the severity in reports.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warn => "warn",
+            Self::Fail => "FAIL",
+        }
+    }
 }
 
 /// The kind of text that states a requirement.
@@ -79,12 +85,7 @@ pub enum BoundParty {
 
 impl std::fmt::Display for BoundParty {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Server => "server",
-            Self::Client => "client",
-            Self::Library => "library",
-            Self::Proxy => "proxy",
-        })
+        self.serialize(f)
     }
 }
 

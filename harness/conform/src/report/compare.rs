@@ -182,12 +182,9 @@ impl ComparedRun {
 
 impl Comparison {
     pub(crate) fn of(before: &Run, after: &Run) -> Self {
-        let by_name = |run: &Run| -> BTreeMap<String, ScenarioResult> {
-            run.results.iter().map(|r| (r.scenario.clone(), r.clone())).collect()
-        };
-        let (first, second) = (by_name(before), by_name(after));
-        let missing = |from: &BTreeMap<String, ScenarioResult>, of: &BTreeMap<String, ScenarioResult>| {
-            from.keys().filter(|name| !of.contains_key(*name)).cloned().collect()
+        let (first, second) = (before.by_scenario(), after.by_scenario());
+        let missing = |from: &BTreeMap<&str, &ScenarioResult>, of: &BTreeMap<&str, &ScenarioResult>| {
+            from.keys().filter(|name| !of.contains_key(*name)).map(|name| (*name).to_owned()).collect()
         };
         let mut this = Self {
             before: ComparedRun::of(before),
@@ -199,8 +196,8 @@ impl Comparison {
             only_after: missing(&second, &first),
             same: 0,
         };
-        let judged = first.iter().filter_map(|(scenario, old)| {
-            let new = second.get(scenario)?;
+        let judged = first.iter().filter_map(|(&scenario, &old)| {
+            let new = *second.get(scenario)?;
             Some((scenario, old, new, ScenarioFindings::of(old), ScenarioFindings::of(new)))
         });
         let judged: Vec<_> = judged.collect();
@@ -242,12 +239,12 @@ impl Comparison {
             let unsteady = !(was.is_steady() && is.is_steady());
             if broken.is_empty() && fixed.is_empty() && both_judged && was.has_same_severity(is) {
                 if unsteady {
-                    this.intermittent.push((*scenario).clone());
+                    this.intermittent.push((*scenario).to_owned());
                     continue;
                 }
                 if !uncertain.is_empty() {
                     this.uncertain.extend(uncertain.into_iter().map(|id| Uncertain {
-                        scenario: (*scenario).clone(),
+                        scenario: (*scenario).to_owned(),
                         requirement: id.to_owned(),
                         before: was.frequency(id),
                         after: is.frequency(id),
@@ -259,7 +256,7 @@ impl Comparison {
             this.changed.push(ResultChange {
                 worse: severity_rank(new.verdict) > severity_rank(old.verdict)
                     || !broken.is_disjoint(&is.broken),
-                scenario: (*scenario).clone(),
+                scenario: (*scenario).to_owned(),
                 before: old.verdict,
                 after: new.verdict,
                 broken: owned(&broken),

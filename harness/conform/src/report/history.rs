@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::compare::Comparison;
 use super::run::{NamedRun, Run};
-use super::{tally, text};
+use super::text;
 use pmi_judge::Severity;
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Verdict};
 
@@ -225,7 +225,7 @@ impl VersionHistory {
             let (label, note) = becomes.label();
             writeln!(out, "\n{label} {}  {name}{note}", version + 1)?;
             for turn in turns {
-                let label = tally::severity(turn.severity);
+                let label = turn.severity.label();
                 let of = text::count(turn.scenarios.len(), "scenario");
                 writeln!(out, "  {label} {}: {}", turn.requirement, turn.text)?;
                 let named = if all { turn.scenarios.len() } else { MAX_NAMED_SCENARIOS };
@@ -271,16 +271,12 @@ impl VersionHistory {
 
 /// Returns the changes of a version by requirement, the most severe first.
 fn changes_of_version(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec<HistoryChange> {
-    let by_name = |run: &'_ Run| -> BTreeMap<String, usize> {
-        run.results.iter().enumerate().map(|(at, result)| (result.scenario.clone(), at)).collect()
-    };
-    let (first, second) = (by_name(before), by_name(after));
+    let (first, second) = (before.by_scenario(), after.by_scenario());
     let mut turns: Vec<HistoryChange> = Vec::new();
     for change in &pair.changed {
-        let (Some(old), Some(new)) = (first.get(&change.scenario), second.get(&change.scenario)) else {
+        let (Some(&old), Some(&new)) = (first.get(&*change.scenario), second.get(&*change.scenario)) else {
             continue;
         };
-        let (old, new) = (&before.results[*old], &after.results[*new]);
         if !(old.verdict.is_judged() && new.verdict.is_judged()) {
             continue;
         }

@@ -50,6 +50,11 @@ impl Run {
         self.end = self.end.take().map(|end| end_at(end, &self.results, strict));
     }
 
+    /// Returns the results by the names of their scenarios.
+    pub(super) fn by_scenario(&self) -> BTreeMap<&str, &ScenarioResult> {
+        self.results.iter().map(|result| (result.scenario.as_str(), result)).collect()
+    }
+
     /// Returns the number of selected scenarios without a result.
     pub(super) fn unfinished(&self) -> usize {
         let missing = self.header.selected.saturating_sub(self.results.len());

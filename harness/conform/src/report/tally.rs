@@ -76,20 +76,12 @@ pub(super) fn shown(judged: &JudgedFinding, was_green: bool, strict: Strictness)
 pub(super) fn finding_label(judged: &JudgedFinding, was_green: bool, strict: Strictness) -> &'static str {
     match is_flaky(judged, was_green, strict) {
         true => Verdict::Flaky.label(),
-        false => severity(shown(judged, was_green, strict)),
+        false => shown(judged, was_green, strict).label(),
     }
 }
 
 pub(super) fn label(result: &ScenarioResult, strict: Strictness) -> &'static str {
     if result.is_known() { "known" } else { verdict(result, strict).label() }
-}
-
-pub(super) fn severity(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Note => "note",
-        Severity::Warn => "warn",
-        Severity::Fail => "FAIL",
-    }
 }
 
 /// Returns the suffix that names the strictness in reports, or an empty string if only MUSTs and SHALLs are red.

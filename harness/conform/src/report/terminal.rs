@@ -282,7 +282,7 @@ impl<W: Write> Terminal<W> {
             let _ = writeln!(shown, "  {style}{label}{style:#} {reason}{of}: {}", named(&names));
         }
         if !noted.is_empty() {
-            let (style, label) = (palette.severity(Severity::Note), tally::severity(Severity::Note));
+            let (style, label) = (palette.severity(Severity::Note), Severity::Note.label());
             let each = |g: &tally::RequirementTally<'_>| {
                 format!("{} ({})", text::clean(g.requirement), g.scenarios.len())
             };

@@ -54,9 +54,7 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     }
     let mut targets = BTreeSet::new();
     if let Some(twice) = args.report.iter().find(|report| !targets.insert(report.file.as_ref())) {
-        let place =
-            twice.file.as_ref().map_or("standard output".to_owned(), |file| file.display().to_string());
-        anyhow::bail!("two reports would be written to {place}: name a file for each");
+        anyhow::bail!("two reports would be written to {}: name a file for each", twice.destination());
     }
     let Some(prepared) = select_scenarios(args)?.prepare(args, &ends_on_signals()?)? else {
         return Ok(INTERRUPTED);
@@ -457,16 +455,15 @@ impl ReportWriters {
             log: LOG_OPTION,
         };
         let out: Box<dyn Write> = if taken { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
-        let log = match args.report.iter().find(|r| r.format == Format::Ndjson) {
-            None => None,
-            Some(ReportSpec { file: None, .. }) => {
-                Some(LogWriter::new(Box::new(io::stdout()) as Box<dyn Write>))
-            }
-            Some(ReportSpec { file: Some(path), .. }) => {
-                let file = File::create(path).with_context(|| path.display().to_string())?;
-                Some(LogWriter::new(Box::new(io::BufWriter::new(file)) as Box<dyn Write>))
-            }
-        };
+        let (mut log, mut log_name) = (None, String::new());
+        if let Some(spec) = args.report.iter().find(|r| r.format == Format::Ndjson) {
+            log_name = spec.destination();
+            let out: Box<dyn Write> = match &spec.file {
+                None => Box::new(io::stdout()),
+                Some(path) => Box::new(io::BufWriter::new(File::create(path).context(log_name.clone())?)),
+            };
+            log = Some(LogWriter::new(out));
+        }
         // Unwritable files are reported before anything is played.
         let is_file = |r: &&ReportSpec| !matches!(r.format, Format::Ndjson | Format::Python);
         let others = args.report.iter().filter(is_file).filter_map(|r| r.file.as_ref());
@@ -477,9 +474,6 @@ impl ReportWriters {
                 .open(path)
                 .with_context(|| format!("{}: cannot write the file", path.display()))?;
         }
-        let log_file = args.report.iter().find(|r| r.format == Format::Ndjson).and_then(|r| r.file.as_ref());
-        let log_name =
-            log_file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
         let events = args.report.iter().any(|r| r.format.needs_events()).then(BTreeMap::new);
         Ok(Self { terminal: Terminal::new(out, look), log, log_name, error: None, events })
     }

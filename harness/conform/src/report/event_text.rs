@@ -64,9 +64,11 @@ const MAX_FRAMES: usize = 6;
 /// Describes an event. Returns `None` for output. Output is shown separately from the transcript, because its arrival time says little
 /// about when it was written.
 pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescription<'a>> {
-    let without_bytes = |proc: Option<&Proc>, direction, what: String| {
-        Some(EventDescription { proc: proc.copied(), direction, what, bytes: None })
+    let directed = |proc: Option<Proc>, direction, what: String| {
+        Some(EventDescription { proc, direction, what, bytes: None })
     };
+    let of_proc = |proc: &Proc, what: String| directed(Some(*proc), EventDirection::None, what);
+    let of_job = |what: String| directed(None, EventDirection::None, what);
     let sent = |proc: Proc, direction, bytes: &'a Bytes, more: &str| {
         let what = text::bytes(&bytes.0, limit, event.cut) + more;
         Some(EventDescription { proc: Some(proc), direction, what, bytes: Some(&bytes.0) })
@@ -79,7 +81,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
                 _ => format!("{prefix}{}", text::count(number as usize, noun)),
             };
             let (ranks, on) = (of(*ranks, ": ", "rank"), of(*nodes, " on ", "node"));
-            without_bytes(None, EventDirection::None, format!("launched{ranks}{on}"))
+            of_job(format!("launched{ranks}{on}"))
         }
         EventKind::Started { proc, env, bad_fd, .. } => {
             let variables = env.iter().filter(|(name, _)| name.starts_with("PMI_"));
@@ -87,23 +89,15 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             let with = if variables.is_empty() { "" } else { " with " };
             let without = bad_fd.as_ref().map(|why| format!(" without a connection: {why}"));
             let what = ["started", with, &variables.join(" "), &without.unwrap_or_default()].concat();
-            without_bytes(Some(proc), EventDirection::None, text::clean(&what))
+            of_proc(proc, text::clean(&what))
         }
         EventKind::Greeted { proc, initack, response } => {
             let (initack, response) = (text::bytes(&initack.0, limit, 0), text::bytes(&response.0, limit, 0));
-            without_bytes(
-                Some(proc),
-                EventDirection::None,
-                format!("connected through PMI_PORT: {initack} was answered with {response}"),
-            )
+            of_proc(proc, format!("connected through PMI_PORT: {initack} was answered with {response}"))
         }
         EventKind::ManagerStarted { proc, args } => {
             let args: Vec<String> = args.iter().map(|arg| text::bytes(&arg.0, limit, 0)).collect();
-            without_bytes(
-                Some(proc),
-                EventDirection::None,
-                format!("started a process manager: mpiexec {}", args.join(" ")),
-            )
+            of_proc(proc, format!("started a process manager: mpiexec {}", args.join(" ")))
         }
         EventKind::Singinit { proc, request, answer, reply } => {
             let shown = |bytes: &Bytes| match bytes.0.is_empty() {
@@ -111,27 +105,24 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
                 false => text::bytes(&bytes.0, limit, 0),
             };
             let [request, answer, reply] = [request, answer, reply].map(shown);
-            without_bytes(
-                Some(proc),
-                EventDirection::None,
+            of_proc(
+                proc,
                 format!("singleton init: {request} was answered with {answer}, followed by {reply}"),
             )
         }
         EventKind::ToServer { proc, bytes } => sent(*proc, EventDirection::ToServer, bytes, ""),
         EventKind::FromServer { proc, bytes } => sent(*proc, EventDirection::FromServer, bytes, ""),
         EventKind::ClosedByClient { proc } => {
-            without_bytes(Some(proc), EventDirection::ToServer, "(closed)".to_owned())
+            directed(Some(*proc), EventDirection::ToServer, "(closed)".to_owned())
         }
         EventKind::ClosedByServer { proc } => {
-            without_bytes(Some(proc), EventDirection::FromServer, "(closed)".to_owned())
+            directed(Some(*proc), EventDirection::FromServer, "(closed)".to_owned())
         }
-        EventKind::Ended { proc, ours: true } => {
-            without_bytes(Some(proc), EventDirection::None, "terminated by the harness".to_owned())
-        }
+        EventKind::Ended { proc, ours: true } => of_proc(proc, "terminated by the harness".to_owned()),
         EventKind::Ended { proc, ours: false } => {
-            without_bytes(Some(proc), EventDirection::None, "terminated by the process manager".to_owned())
+            of_proc(proc, "terminated by the process manager".to_owned())
         }
-        EventKind::Exited { proc, exit } => without_bytes(Some(proc), EventDirection::None, exit.to_string()),
+        EventKind::Exited { proc, exit } => of_proc(proc, exit.to_string()),
         EventKind::NoResponse { proc, proof } => {
             let proof = match proof {
                 SilenceProof::Idle => "(nothing: the server has read everything and waits)",
@@ -139,13 +130,9 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
                 SilenceProof::Unread => "(nothing: the server waits, but has not read everything)",
                 SilenceProof::Timeout => "(nothing: the time limit was reached)",
             };
-            without_bytes(Some(proc), EventDirection::FromServer, proof.to_owned())
+            directed(Some(*proc), EventDirection::FromServer, proof.to_owned())
         }
-        EventKind::NotRead { proc } => without_bytes(
-            Some(proc),
-            EventDirection::None,
-            "(the server has not read the request)".to_owned(),
-        ),
+        EventKind::NotRead { proc } => of_proc(proc, "(the server has not read the request)".to_owned()),
         EventKind::FromProxy { proxy, text, held, .. } => {
             let held = if *held { "  (the scenario answers)" } else { "" };
             sent(Proc::proxy(*proxy), EventDirection::ToUpstream, text, held)
@@ -154,11 +141,9 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             sent(Proc::proxy(*proxy), EventDirection::FromUpstream, text, "")
         }
         EventKind::ClosedByUpstream { proxy } => {
-            without_bytes(Some(&Proc::proxy(*proxy)), EventDirection::FromUpstream, "(closed)".to_owned())
+            directed(Some(Proc::proxy(*proxy)), EventDirection::FromUpstream, "(closed)".to_owned())
         }
-        EventKind::ProxyEnded { proxy, exit, .. } => {
-            without_bytes(Some(&Proc::proxy(*proxy)), EventDirection::None, format!("ended: {exit}"))
-        }
+        EventKind::ProxyEnded { proxy, exit, .. } => of_proc(&Proc::proxy(*proxy), format!("ended: {exit}")),
         EventKind::Output { .. }
         | EventKind::Expected(_)
         | EventKind::Silence { .. }
@@ -170,95 +155,67 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
         | EventKind::BrokenMemory { .. }
         | EventKind::OutputCompared { .. } => None,
         EventKind::SituationReached { proc } => {
-            without_bytes(Some(proc), EventDirection::None, format!("(line {} of the scenario)", event.line))
+            of_proc(proc, format!("(line {} of the scenario)", event.line))
         }
-        EventKind::LeftUnread { proc } => without_bytes(
-            Some(proc),
-            EventDirection::None,
-            "closes its connection before reading everything".to_owned(),
-        ),
-        EventKind::Aborted { by, reason } => without_bytes(
-            Some(by),
-            EventDirection::None,
-            format!("causes the server to abort the group: {}", text::clean(reason)),
-        ),
-        EventKind::StillRunning { procs, .. } if procs.is_empty() => without_bytes(
-            None,
-            EventDirection::None,
-            "the launcher is still running, so the harness terminates it".to_owned(),
-        ),
-        EventKind::OutlivedLauncher { procs } => without_bytes(
-            None,
-            EventDirection::None,
-            format!("no longer recorded, because the launcher has ended: {}", Proc::list(procs)),
-        ),
-        EventKind::StillRunning { procs, proof } => without_bytes(
-            None,
-            EventDirection::None,
-            format!(
-                "the harness terminates the processes that are still running: {} ({proof})",
-                Proc::list(procs)
-            ),
-        ),
+        EventKind::LeftUnread { proc } => {
+            of_proc(proc, "closes its connection before reading everything".to_owned())
+        }
+        EventKind::Aborted { by, reason } => {
+            of_proc(by, format!("causes the server to abort the group: {}", text::clean(reason)))
+        }
+        EventKind::StillRunning { procs, .. } if procs.is_empty() => {
+            of_job("the launcher is still running, so the harness terminates it".to_owned())
+        }
+        EventKind::OutlivedLauncher { procs } => {
+            of_job(format!("no longer recorded, because the launcher has ended: {}", Proc::list(procs)))
+        }
+        EventKind::StillRunning { procs, proof } => of_job(format!(
+            "the harness terminates the processes that are still running: {} ({proof})",
+            Proc::list(procs)
+        )),
         EventKind::JobKeepsRunning { procs, names, .. } => {
             let ours = procs.iter().map(|p| format!("rank {p}"));
             let all: Vec<String> = ours.chain(names.iter().map(|name| text::clean(name))).collect();
-            without_bytes(
-                None,
-                EventDirection::None,
-                format!("the job is still running, so the harness terminates {}", all.join(", ")),
-            )
+            of_job(format!("the job is still running, so the harness terminates {}", all.join(", ")))
         }
         EventKind::JobEnding(JobTermination::Terminated { exit }) => {
-            without_bytes(None, EventDirection::None, format!("launcher, after SIGTERM: {}", ended(*exit)))
+            of_job(format!("launcher, after SIGTERM: {}", ended(*exit)))
         }
-        EventKind::JobEnding(JobTermination::Cancelled { command, exit }) => without_bytes(
-            None,
-            EventDirection::None,
-            format!("cancelled by {}: {}", text::clean(command), ended(*exit)),
-        ),
+        EventKind::JobEnding(JobTermination::Cancelled { command, exit }) => {
+            of_job(format!("cancelled by {}: {}", text::clean(command), ended(*exit)))
+        }
         EventKind::JobEnding(JobTermination::Killed { names }) => {
-            without_bytes(None, EventDirection::None, format!("killed: {}", text::clean(&names.join(", "))))
+            of_job(format!("killed: {}", text::clean(&names.join(", "))))
         }
-        EventKind::LeftoverProcesses { names } => without_bytes(
-            None,
-            EventDirection::None,
-            format!("left behind: {}", text::clean(&names.join(", "))),
-        ),
-        EventKind::Flooded { limit } => without_bytes(
+        EventKind::LeftoverProcesses { names } => {
+            of_job(format!("left behind: {}", text::clean(&names.join(", "))))
+        }
+        EventKind::Flooded { limit } => directed(
             None,
             EventDirection::FromServer,
             format!("(more than {limit} bytes; the rest was not read)"),
         ),
         EventKind::Called { proc, function, arguments, .. } => {
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            without_bytes(
-                Some(proc),
+            directed(
+                Some(*proc),
                 EventDirection::Call,
                 text::clean(&format!("{function}({})", arguments.join(", "))),
             )
         }
-        EventKind::NotStarted { proc, why } => {
-            without_bytes(Some(proc), EventDirection::None, text::clean(why))
-        }
-        EventKind::NotCalled { proc, why } => {
-            without_bytes(Some(proc), EventDirection::Call, text::clean(why))
-        }
-        EventKind::Returned { proc, function, returned } => without_bytes(
-            Some(proc),
+        EventKind::NotStarted { proc, why } => of_proc(proc, text::clean(why)),
+        EventKind::NotCalled { proc, why } => directed(Some(*proc), EventDirection::Call, text::clean(why)),
+        EventKind::Returned { proc, function, returned } => directed(
+            Some(*proc),
             EventDirection::Call,
             text::clean(&format!("{function} = {}", returned.shown(function))),
         ),
-        EventKind::Loaded { proc, error: Some(why) } => without_bytes(
-            Some(proc),
-            EventDirection::None,
-            text::clean(&format!("cannot load the library: {why}")),
-        ),
-        EventKind::Replayed { shown_by: Some(scenario), .. } => without_bytes(
-            None,
-            EventDirection::None,
-            format!("{} already showed interference between jobs", text::clean(scenario)),
-        ),
+        EventKind::Loaded { proc, error: Some(why) } => {
+            of_proc(proc, text::clean(&format!("cannot load the library: {why}")))
+        }
+        EventKind::Replayed { shown_by: Some(scenario), .. } => {
+            of_job(format!("{} already showed interference between jobs", text::clean(scenario)))
+        }
         EventKind::Replayed { other_jobs, played, failed, .. } => {
             let names = other_jobs.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
             let company = if names.is_empty() {
@@ -266,31 +223,21 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             } else {
                 format!("alongside {}", text::clean(&names))
             };
-            without_bytes(
-                None,
-                EventDirection::None,
-                format!("played again {company}: failed {failed} of {played} times"),
-            )
+            of_job(format!("played again {company}: failed {failed} of {played} times"))
         }
         EventKind::StartsFewerRanks { ranks } => {
             let ranks = text::count(*ranks as usize, "rank");
-            without_bytes(None, EventDirection::None, format!("the same command can start {ranks}"))
+            of_job(format!("the same command can start {ranks}"))
         }
-        EventKind::JobExited { exit } => {
-            without_bytes(None, EventDirection::None, format!("launcher: {exit}"))
+        EventKind::JobExited { exit } => of_job(format!("launcher: {exit}")),
+        EventKind::Crashed { name, signal } => {
+            of_job(format!("{} killed by signal {signal}", text::clean(name)))
         }
-        EventKind::Crashed { name, signal } => without_bytes(
-            None,
-            EventDirection::None,
-            format!("{} killed by signal {signal}", text::clean(name)),
-        ),
         EventKind::Backtrace(trace) => {
             let calls: Vec<String> = trace.frames.iter().take(MAX_FRAMES).map(ToString::to_string).collect();
             let died = format!("{} died {}", trace.name, calls.join("; called "));
-            without_bytes(None, EventDirection::None, text::clean(&died).to_string())
+            of_job(text::clean(&died))
         }
-        EventKind::Untraced { why } => {
-            without_bytes(None, EventDirection::None, format!("crash location unknown: {}", text::clean(why)))
-        }
+        EventKind::Untraced { why } => of_job(format!("crash location unknown: {}", text::clean(why))),
     }
 }

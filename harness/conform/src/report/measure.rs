@@ -176,6 +176,23 @@ struct Point {
     what: String,
 }
 
+/// A place in a plot, with the text that describes it.
+type PlacedText = (f64, f64, String);
+
+impl MeasureLine {
+    /// Returns the line of a process manager through these places.
+    fn through(number: usize, manager: &str, places: &[PlacedText]) -> Self {
+        let manager = text::clip(&text::clean(manager), 80);
+        let point =
+            |(x, y, what): &PlacedText| Point { x: at(*x), y: at(*y), what: format!("{manager}: {what}") };
+        Self {
+            colour: number % COLOURS,
+            path: path(places.iter().map(|(x, y, _)| (*x, *y))),
+            points: places.iter().map(point).collect(),
+        }
+    }
+}
+
 /// Returns the page with the measurements of these process managers.
 ///
 /// # Errors
@@ -326,22 +343,12 @@ fn soak_plot(
         all.iter().flat_map(|(_, soak)| &soak.samples).map(of).fold(1e-9, f64::max)
     };
     let (longest, highest) = (most(|sample| sample.seconds), most(of));
-    let line = |(colour, (label, soak)): (usize, &(&str, Soak))| {
-        let place = |sample: &SoakSample| (AREA.x(sample.seconds / longest), AREA.y(of(sample) / highest));
-        let point = |sample: &SoakSample| {
-            let (x, y) = place(sample);
-            let label = text::clip(&text::clean(label), 80);
-            Point {
-                x: at(x),
-                y: at(y),
-                what: format!("{label}: {} at {:.1} s", shown(of(sample)), sample.seconds),
-            }
-        };
-        MeasureLine {
-            colour: colour % COLOURS,
-            path: path(soak.samples.iter().map(place)),
-            points: soak.samples.iter().map(point).collect(),
-        }
+    let place = |sample: &SoakSample| {
+        let what = format!("{} at {:.1} s", shown(of(sample)), sample.seconds);
+        (AREA.x(sample.seconds / longest), AREA.y(of(sample) / highest), what)
+    };
+    let line = |(number, (label, soak)): (usize, &(&str, Soak))| {
+        MeasureLine::through(number, label, &soak.samples.iter().map(place).collect::<Vec<_>>())
     };
     let quarters = || (0..=4).map(|quarter| f64::from(quarter) / 4.0);
     Plot {
@@ -367,24 +374,13 @@ fn plot(row: MeasureRow, managers: &[(&str, &[Measurement])]) -> Plot {
     let (first, last) = (ranks.first().copied().unwrap_or(1), ranks.last().copied().unwrap_or(1));
     let x = |n: u32| AREA.x(place(n.into(), first.into(), last.into()));
     let y = |value: f64| AREA.y(place(value, least, most));
-    let line = |(colour, (label, measured)): (usize, &(&str, &[Measurement]))| {
-        let known =
-            measured.iter().filter_map(|of| Some((of.ranks, row.of(of).filter(|value| *value > 0.0)?)));
-        let point = |(ranks, value): (u32, f64)| Point {
-            x: at(x(ranks)),
-            y: at(y(value)),
-            what: format!(
-                "{}: {} at {}",
-                text::clip(&text::clean(label), 80),
-                row.shown(value),
-                text::count(ranks as usize, "rank")
-            ),
-        };
-        MeasureLine {
-            colour: colour % COLOURS,
-            path: path(known.clone().map(|(ranks, value)| (x(ranks), y(value)))),
-            points: known.map(point).collect(),
-        }
+    let place = |of: &Measurement| {
+        let value = row.of(of).filter(|value| *value > 0.0)?;
+        let what = format!("{} at {}", row.shown(value), text::count(of.ranks as usize, "rank"));
+        Some((x(of.ranks), y(value), what))
+    };
+    let line = |(number, (label, measured)): (usize, &(&str, &[Measurement]))| {
+        MeasureLine::through(number, label, &measured.iter().filter_map(place).collect::<Vec<_>>())
     };
     let decades = (least.log10().round() as i32)..=(most.log10().round() as i32);
     // Omit labels that would overlap.

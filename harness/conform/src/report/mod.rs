@@ -134,6 +134,13 @@ pub(crate) struct ReportSpec {
     pub(crate) file: Option<PathBuf>,
 }
 
+impl ReportSpec {
+    /// Returns the file or `standard output`, for messages.
+    pub(crate) fn destination(&self) -> String {
+        self.file.as_ref().map_or_else(|| "standard output".to_owned(), |file| file.display().to_string())
+    }
+}
+
 impl FromStr for ReportSpec {
     type Err = SpecError;
 

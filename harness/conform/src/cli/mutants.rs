@@ -301,9 +301,9 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let variations: Vec<_> = variations().filter(|v| selected(v.name)).collect();
     let mut matrix = run(&suite, &faults, &variations, args.json, jobs);
     let of_clients = [&catalogue().client_faults, &catalogue().client_variations];
-    let [faults, variations] =
+    let [client_faults, client_variations] =
         of_clients.map(|all| all.iter().filter(|f| selected(f.name)).collect::<Vec<_>>());
-    let mut clients = client::run(&suite, &faults, &variations);
+    let mut clients = client::run(&suite, &client_faults, &client_variations);
     if !args.filter.is_empty() {
         // Requirements without a fault are known only if all faults were played.
         matrix.requirements_without_fault.clear();

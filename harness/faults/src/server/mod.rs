@@ -475,7 +475,6 @@ fn is_own_key(key: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::client::{PlainSession, SessionAction};
     use crate::{faults, variations};

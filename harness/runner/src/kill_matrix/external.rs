@@ -202,7 +202,6 @@ fn first_disallowed(result: &ScenarioResult, allowed: &[Verdict]) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

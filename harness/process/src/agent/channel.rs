@@ -311,6 +311,21 @@ mod tests {
     }
 
     #[test]
+    fn whole_messages_are_not_queued() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut here, mut there) = (Channel::new(a), Channel::new(b));
+        let queued = std::thread::spawn(move || {
+            (0..5000).filter(|n| here.send_whole(n).is_err() || here.is_blocked()).count()
+        });
+        // Until the first message is read, the system has no room for all of them.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        for n in 0..5000 {
+            assert_eq!(there.wait().unwrap(), Some(n));
+        }
+        assert_eq!(queued.join().unwrap(), 0);
+    }
+
+    #[test]
     fn invalid_message_closes_the_channel() {
         let (mut a, b) = UnixStream::pair().unwrap();
         let mut there = Channel::new(b);

@@ -218,18 +218,18 @@ impl ProxyDriver {
         Ok(None)
     }
 
+    /// Reports an event, and waits until the runner can read it. Otherwise, the runner could see a process's response before the report of
+    /// the request that the response answers.
     fn report(&mut self, kind: &EventKind) {
-        if let Some((runner, key)) = &mut self.runner {
-            runner.send(kind);
-            self.reactor.watch_writes(*key, runner.is_blocked());
+        if let Some((runner, _)) = &mut self.runner {
+            // If the runner has ended, nothing reads the report, and `receive_commands` notices the end.
+            _ = runner.send_whole(kind);
         }
     }
 
     /// Carries out the commands from the runner.
     fn receive_commands(&mut self) {
         let Some((runner, key)) = &mut self.runner else { return };
-        runner.flush();
-        self.reactor.watch_writes(*key, runner.is_blocked());
         for command in runner.messages() {
             self.upstream.command(command);
         }

@@ -8,7 +8,7 @@ if sys.argv[1:2] == ["--rank"]:  # a rank that the command started: it passes on
 here, ranks, kept, names, listener = tempfile.mkdtemp(), {}, {}, {}, socket.socket(socket.AF_UNIX)
 def script(name, text): (file := pathlib.Path(here, name)).write_text("#!/bin/sh\n" + text), file.chmod(0o755)
 for g in range(@GROUPS@): script(f"g{g}", f'exec {sys.executable} {os.path.abspath(__file__)} --rank {here}/s {g} "$@"\n')
-listener.bind(here + "/s"), listener.listen(256), listener.settimeout(10), names.update({b"{here}": here.encode()})
+listener.bind(here + "/s"), listener.listen(512), listener.settimeout(60), names.update({b"{here}": here.encode()})
 command = [word.replace("{agent}", here + "/g0") for word in sys.argv[1:] or COMMAND]
 @PROXY@
 @LAUNCH@
@@ -25,7 +25,7 @@ def send(who, text, framed=False):  # names that differ between runs are in brac
         print(name, "->", text), pmi.settimeout(3)
         try: pmi.sendall((b"%6d" % len(text) if framed else b"") + text)
         except OSError as error: print(name, error)
-        for _ in range(200):  # wait until this has been read, to keep the order
+        for _ in range(200 * (len(ranks) < 100)):  # wait until this has been read, to keep the order; the requests of hundreds of ranks may pile up
             if struct.unpack("i", fcntl.ioctl(pmi, termios.TIOCOUTQ, bytes(4)))[0]: time.sleep(0.001)
 def recv(who, text, framed=False):  # the received message, and whether it equals text; b"" is the end of the connection, None is silence
     for name, pmi, *_ in each(who):

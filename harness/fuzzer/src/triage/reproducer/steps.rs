@@ -214,6 +214,18 @@ impl ReproducerSession {
                 break;
             }
         }
+        // A connection ends when its server dies. The process of the connection may not even have started when the server dies again.
+        if matches!(symptom, Symptom::Death { .. }) {
+            let ends = |step: &ReproducerStep| matches!(step, ReproducerStep::Receive(Some(message), _) if message.is_empty());
+            let speaks = |step: &ReproducerStep| {
+                matches!(step, ReproducerStep::Send(..) | ReproducerStep::Receive(..)) && !ends(step)
+            };
+            let last = reader.steps.iter().rposition(|(_, step)| speaks(step)).map_or(0, |at| at + 1);
+            let tail = reader.steps.split_off(last);
+            let ended: Vec<Proc> =
+                tail.iter().filter(|(_, step)| ends(step)).map(|(proc, _)| *proc).collect();
+            reader.steps.extend(tail.into_iter().filter(|(proc, _)| !ended.contains(proc)));
+        }
         let look = match (reader.final_check.take(), symptom) {
             (Some(look), _) => look,
             (None, Symptom::Death { signal, .. }) if of_program => FinalCheck::Dies(*signal),

@@ -238,6 +238,15 @@ pub fn parent(pid: i32) -> Option<(i32, bool)> {
     Some((stat.number(4)?, stat.is_dead()))
 }
 
+/// Returns the ancestors of a process that are descendants of `root`. The result is empty if the process is not a descendant of `root`.
+pub fn between(root: i32, pid: i32) -> Vec<i32> {
+    let ancestors = std::iter::successors(Some(pid), |pid| Some(parent(*pid)?.0)).skip(1);
+    let mut found: Vec<i32> = ancestors.take_while(|pid| *pid > 1).collect();
+    let root = found.iter().position(|pid| *pid == root).unwrap_or(0);
+    found.truncate(root);
+    found
+}
+
 /// Returns the living descendants of `root`, including `root` itself.
 pub fn descendants(root: i32) -> Vec<i32> {
     below(root, &HashSet::new())
@@ -420,6 +429,18 @@ mod tests {
         assert_eq!(memory_in(7, &stat("7 (x) S 1 2".into())), None);
         let own = memory(std::process::id() as i32).unwrap();
         assert!(own.bytes > 1 << 20, "{own:?}");
+    }
+
+    #[test]
+    fn between_returns_ancestors_below_the_root() {
+        let own = std::process::id() as i32;
+        let (above, _) = parent(own).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let below = child.id() as i32;
+        let found = [between(above, below), between(own, below), between(below, own)];
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [vec![own], vec![], vec![]]);
     }
 
     #[test]

@@ -201,7 +201,7 @@ fn reports_mistakes_in_scenarios(#[case] name: &str, #[case] text: &str) {
 #[case("launcher_as_a_client", &["--client", "sh/mpiexec -n 2 ./a.out"], 2)]
 #[case("launcher_with_a_number", &["--server", "./nowhere/mpiexec -n 2"], 2)]
 #[case("launcher_with_ranks", &["--server", "srun -n {ranks}"], 2)]
-#[case("template_without_agent", &["--server", "./my-pm -n {ranks}"], 2)]
+#[case("template_without_agent", &["--server", "my-pm -n {ranks}"], 2)]
 #[case("unknown_profile_file", &["--server", "@nobody.toml"], 2)]
 #[case("part_of_a_profile", &["--server", "@hydra"], 2)]
 #[case("nothing_applies", &["--lacks", "names", "-q", "-f", "=names/found[own-name]"], 4)]
@@ -241,6 +241,17 @@ fn lists_steps_that_were_not_judged() {
 }
 
 #[test]
+fn rejects_library_without_functions_of_pmi() {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.split_whitespace().find(|word| word.contains("/libc.so")).expect("a shared C library");
+    for args in [&["--library", libc][..], &["doctor", "--library", libc]] {
+        let ran = conform(Path::new("."), args);
+        assert_eq!(ran.status, 2, "{}", ran.whole());
+        assert!(ran.err.contains("exports no function of PMI"), "{}", ran.whole());
+    }
+}
+
+#[test]
 fn applies_known_deviations_and_drafts_new_ones() {
     let entry = |requirement: &str, scenario: &str, symptom: &str| {
         format!(
@@ -271,6 +282,11 @@ fn applies_known_deviations_and_drafts_new_ones() {
         assert_eq!(ran.status, status, "{file}: {}", ran.whole());
         snapshot!(format!("deviations_{}", file.trim_end_matches(".toml")), ran.whole());
     }
+
+    // A pattern that also matches scenarios which are not played does not make its entry stale.
+    fs::write(folder.path().join("part.toml"), entry("rfc13.get.value", "*r*", "")).unwrap();
+    let ran = conform(folder.path(), &["--memory", "-q", "--deviations", "part.toml", "right.pmi"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
 
     // The suggested command keeps the deviations file: without it, a recorded finding would be red.
     let ran = conform(folder.path(), &["--memory", "--deviations", "other-symptom.toml", "wrong.pmi"]);

@@ -185,10 +185,6 @@ fn examines_programs_and_libraries() {
     assert!(steps.iter().any(|step| step.0 == "requests" && step.2.contains("get_maxes")), "{steps:?}");
     let (status, steps, _) = examined(&["--client", "true"]);
     assert_eq!((status, steps[0].0.as_str()), (1, "speaks PMI"), "{steps:?}");
-    let (status, steps, _) = examined(&["--library", "/lib64/ld-linux-x86-64.so.2"]);
-    if Path::new("/lib64/ld-linux-x86-64.so.2").exists() {
-        assert_eq!((status, steps[0].1.as_str()), (1, "fails"), "{steps:?}");
-    }
     let ran = conform(Path::new("."), &["doctor", "--server", "no-such-manager {ranks} {agent}"]);
     assert_eq!(ran.status, 2, "{}", ran.whole());
 }

@@ -111,6 +111,22 @@ fn real_proxies_deviate_as_recorded(
     assert_eq!(ran.status, 0, "{}", ran.whole());
 }
 
+/// A script that starts `mpiexec` as a child hides the exit status of `mpiexec`, but not its death.
+#[test]
+#[ignore = "needs real launchers (PMI_CONFORM_PEERS) and Linux 6.15"]
+fn crash_of_a_launcher_behind_a_script_is_found() {
+    let scratch = TempDir::new().unwrap();
+    let (script, mpiexec) = (scratch.path().join("launch"), peers().join("mpich-5.0.2/bin/mpiexec.hydra"));
+    fs::write(&script, format!("{} -n $1 $2\nexit 0\n", mpiexec.display())).unwrap();
+    for wrapper in ["sh", "timeout 60 sh"] {
+        let server = format!("{wrapper} {} {{ranks}} {{agent}}", script.display());
+        let args = ["--server", &server, "--filter", "=kvs/get-of-nothing"];
+        let ran = conform(scratch.path(), &args);
+        assert_eq!(ran.status, 1, "{}", ran.whole());
+        assert!(ran.out.contains("mpiexec.hydra died of signal 11"), "{}", ran.whole());
+    }
+}
+
 /// A spawned process connects to the port, and the requests that the proxy forwards for this process are attributed to it.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::builtin_requirements::NO_CRASH;
 use crate::evidence;
-use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
+use crate::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, ObservationKind, Severity};
 
 /// Prefixes of the numbers that distinguish one mistake from another. All other numbers are ranks, process numbers, line numbers or values
@@ -145,15 +145,17 @@ pub(crate) fn mask(seen: &str) -> String {
     shape
 }
 
-/// Returns a key that is equal for findings with the same requirement and the same cause: for a crash, its location or the failed
-/// assertion; otherwise, the [`shape`].
+/// Returns a key that is equal for findings with the same requirement and the same cause: for a crash, its location (with the line, if
+/// known) or the failed assertion; otherwise, the [`shape`].
 pub fn key(finding: &Finding) -> String {
     if finding.requirement != NO_CRASH {
         return shape(finding);
     }
     // The text of an assertion serves as its key. Shapes contain no line numbers, so different assertions may have the same shape.
     let assertion = || finding.seen.split_once(": ").map(|(_, assertion)| assertion.to_owned());
-    finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
+    let with_line = || finding.seen.rsplit_once("(in ").map(|(_, place)| place.to_owned());
+    let place = finding.place.as_ref().map(|place| with_line().unwrap_or_else(|| place.to_string()));
+    place.or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
 /// Merges each crash at an unknown location into the crashes at a known location that have the same process and signal. Does nothing unless
@@ -201,6 +203,23 @@ fn exchange(result: &ScenarioResult, finding: &Finding) -> Option<(String, Vec<u
     Some((absence.map_or_else(|| key(finding), str::to_owned), request))
 }
 
+/// Moves the findings that `selects` accepts from one cause to another, which lists each scenario once.
+fn move_findings(
+    all: &mut [CommonCause<'_>],
+    from: usize,
+    to: usize,
+    selects: impl Fn(&ScenarioResult, &JudgedFinding) -> bool,
+) {
+    let moved: Vec<_> =
+        all[from].findings.extract_if(.., |(result, judged)| selects(result, judged)).collect();
+    for (result, judged) in moved {
+        let findings = &mut all[to].findings;
+        if !findings.iter().any(|(listed, _)| std::ptr::eq(*listed, result)) {
+            findings.push((result, judged));
+        }
+    }
+}
+
 /// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is a general mistake, which
 /// scenarios about other operations report as violations of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
@@ -228,16 +247,51 @@ fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
             if stays_apart {
                 continue;
             }
-            let same = |(result, JudgedFinding { finding, .. }): &mut (&ScenarioResult, &JudgedFinding)| {
-                exchange(result, finding).as_ref() == Some(&shared)
-            };
-            let moved: Vec<_> = all[special].findings.extract_if(.., same).collect();
-            for (result, judged) in moved {
-                let findings = &mut all[general].findings;
-                if !findings.iter().any(|(listed, _)| std::ptr::eq(*listed, result)) {
-                    findings.push((result, judged));
-                }
-            }
+            move_findings(all, special, general, |result, judged| {
+                exchange(result, &judged.finding).as_ref() == Some(&shared)
+            });
+        }
+    }
+    all.retain(|cause| !cause.findings.is_empty());
+}
+
+/// Minimum number of requirements that the rows of a scenario about lawful variations cite for the same observation at the same step. If
+/// there are so many, the cause is not a variation.
+const MIN_UNRELATED_VARIATIONS: usize = 3;
+
+/// Merges findings about lawful variations that all show the same. Each row of such a scenario cites the requirement that allows its
+/// variation, but an implementation that fails in any variation has another mistake. If other scenarios show the same mistake, the findings
+/// are added to theirs.
+fn merge_unrelated_variations(all: &mut Vec<CommonCause<'_>>) {
+    type Observed<'a> = (&'a str, String);
+    type Group<'a> = (Option<&'a str>, bool, usize, Observed<'a>);
+    fn observed(judged: &JudgedFinding) -> Observed<'_> {
+        (&judged.finding.expected, key(&judged.finding))
+    }
+    let varied = |result: &ScenarioResult| result.scenario.split(['/', '[']).any(|part| part == "lawful");
+    let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
+    for (place, cause) in all.iter().enumerate().filter(|(_, cause)| cause.requirement != NO_CRASH) {
+        for &(_, judged) in cause.findings.iter().filter(|(result, _)| varied(result)) {
+            let group = (cause.deviation, cause.is_flaky(), judged.finding.line, observed(judged));
+            *groups.entry(group).or_default().entry(place).or_default() += 1;
+        }
+    }
+    for ((deviation, is_flaky, _, shared), counts) in groups {
+        if counts.len() < MIN_UNRELATED_VARIATIONS {
+            continue;
+        }
+        let shows = |&(result, judged): &(&ScenarioResult, &JudgedFinding)| {
+            !varied(result) && observed(judged) == shared
+        };
+        let elsewhere = |cause: &CommonCause<'_>| cause.findings.iter().filter(|found| shows(found)).count();
+        let is_alike = |cause: &CommonCause<'_>| (cause.deviation, cause.is_flaky()) == (deviation, is_flaky);
+        let common = (0..all.len()).filter(|place| is_alike(&all[*place])).max_by_key(|place| {
+            let cause = &all[*place];
+            (elsewhere(cause), counts.get(place).copied(), cause.severity, Reverse(*place))
+        });
+        let Some(common) = common else { continue };
+        for place in counts.into_keys().filter(|place| *place != common) {
+            move_findings(all, place, common, |result, judged| varied(result) && observed(judged) == shared);
         }
     }
     all.retain(|cause| !cause.findings.is_empty());
@@ -254,7 +308,9 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             let deviation = judged.deviation.as_deref();
             // A scenario that passed when it was played again is not a failure, so its findings form a separate cause.
             let is_flaky = result.verdict == Verdict::Flaky;
-            let key = (requirement, severity, deviation, is_flaky, key(&judged.finding));
+            // A note that --strict can make red is not merged with a note that it cannot make red.
+            let counts = Strictness::DeFacto.counts(judged);
+            let key = (requirement, severity, counts, deviation, is_flaky, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {
                 all.push(CommonCause { requirement, severity, deviation, findings: Vec::new() });
                 all.len() - 1
@@ -271,6 +327,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         }
     }
     add_crashes_without_place(&mut all);
+    merge_unrelated_variations(&mut all);
     merge_into_general_causes(&mut all);
     let kind =
         |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| FindingKind::of(&judged.finding));
@@ -329,17 +386,16 @@ mod tests {
 
     #[test]
     fn crashes_at_the_same_location_share_a_cause() {
-        let died = |seen: &str, function: &str| {
+        let died = |seen: &str, function: &str, line: u32| {
             let place = Some(CrashLocation::Function(function.into()));
-            Finding {
-                place,
-                ..Finding::new(NO_CRASH, PartyKind::Server, "", format!("{seen} (in {function} at pm.c:1)"))
-            }
+            let seen = format!("{seen} (in {function} at pm.c:{line})");
+            Finding { place, ..Finding::new(NO_CRASH, PartyKind::Server, "", seen) }
         };
         let results = [
-            result("a", died("pm died of signal 11", "PMI_KVS_Fence"), false),
-            result("b", died("the launcher, pm, died of signal 6", "PMI_KVS_Fence"), true),
-            result("c", died("pm died of signal 11", "PMI2_KVS_Fence"), false),
+            result("a", died("pm died of signal 11", "PMI_KVS_Fence", 1), false),
+            result("b", died("the launcher, pm, died of signal 6", "PMI_KVS_Fence", 1), true),
+            result("c", died("pm died of signal 11", "PMI2_KVS_Fence", 1), false),
+            result("d", died("pm died of signal 11", "PMI_KVS_Fence", 2), false),
         ];
         let causes = causes(&results);
         let asserts = |line: u32| {
@@ -354,7 +410,7 @@ mod tests {
         let scenarios = |cause: &CommonCause<'_>| {
             cause.findings.iter().map(|(result, _)| result.scenario.clone()).collect::<Vec<_>>()
         };
-        assert_eq!(causes.iter().map(scenarios).collect::<Vec<_>>(), [vec!["b", "a"], vec!["c"]]);
+        assert_eq!(causes.iter().map(scenarios).collect::<Vec<_>>(), [vec!["b", "a"], vec!["c"], vec!["d"]]);
     }
 
     #[test]
@@ -406,6 +462,28 @@ mod tests {
         assert_eq!(of(&results).len(), 2);
         // A few scenarios are not enough for a general cause.
         assert_eq!(of(&results[4..9]).len(), 2);
+    }
+
+    /// A get that returns success for a missing key fails in each variation of the server.
+    #[test]
+    fn same_failure_in_several_variations_has_another_cause() {
+        let found = |scenario: &str, requirement: &str| {
+            let finding = Finding::new(requirement, PartyKind::Library, "PMI_KVS_Get fails", "it succeeded");
+            result(scenario, Finding { line: 19, ..finding }, true)
+        };
+        let errors = ids::RFC13_API_KVS_GET_ERRORS;
+        let mut results = vec![
+            found("library/kvs/get-unknown", errors),
+            found("library/lawful[bytewise]", "rfc13.wire.newline"),
+            found("library/lawful[rc-one]", "rfc13.abnf.int"),
+        ];
+        let of = |results: &[ScenarioResult]| {
+            causes(results).iter().map(|c| (c.requirement.to_owned(), c.findings.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&results).len(), 3, "two variations may have two causes");
+        results.push(found("library/lawful[extra-key]", "rfc13.parser.extra-keys"));
+        assert_eq!(of(&results), [(errors.to_owned(), 4)]);
+        assert_eq!(of(&results[1..]).len(), 1);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Deviations: findings that are known and accepted for one implementation. A deviation that no longer occurs makes the run red, just like
 //! a new finding.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -10,6 +11,7 @@ pub use semver::Version;
 
 use crate::verdict::{JudgedFinding, ScenarioResult, StaleDeviation, Strictness, Verdict};
 use crate::{Finding, builtin_requirements, golden, symptom};
+use pmi_scenario::ast::Scenario;
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 use pmi_wire::ConnectionMethod;
@@ -83,6 +85,8 @@ pub struct Deviations {
     entries: Vec<PatternEntry>,
     observed: Vec<bool>,
     observable: Vec<bool>,
+    /// For each item of `entries`, true if the run plays only some of its scenarios.
+    partly_selected: Vec<bool>,
     /// For each item of `entries`, true if its requirement was broken with a different symptom.
     has_other_symptom: Vec<bool>,
 }
@@ -149,6 +153,7 @@ impl Deviations {
             implementation: Some(file.implementation),
             names,
             observed: none.clone(),
+            partly_selected: none.clone(),
             has_other_symptom: none.clone(),
             observable: none,
             entries,
@@ -188,6 +193,17 @@ impl Deviations {
         lines.len()
     }
 
+    /// States which scenarios of the suite are played. If a pattern also matches other scenarios, its entry cannot be stale, because the
+    /// deviation may occur in those.
+    pub fn set_selection(&mut self, suite: &Suite, selected: &[Arc<Scenario>]) {
+        let selected: HashSet<&str> = selected.iter().map(|scenario| scenario.name.as_str()).collect();
+        for (expected, partly) in self.entries.iter().zip(&mut self.partly_selected) {
+            let pattern = &expected.scenario;
+            *partly = pattern.text().contains('*')
+                && suite.has(|name| pattern.matches(name) && !selected.contains(name));
+        }
+    }
+
     /// Records the entries whose deviation a result shows, and the entries whose deviation the result could have shown.
     pub fn record(&mut self, result: &ScenarioResult) {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.finding);
@@ -198,7 +214,7 @@ impl Deviations {
             if !pattern.matches(&result.scenario) {
                 continue;
             }
-            self.observable[i] |= shows_absence;
+            self.observable[i] |= shows_absence && !self.partly_selected[i];
             for finding in &found {
                 let has_symptom = entry.covers(finding);
                 self.observed[i] |= has_symptom;
@@ -221,6 +237,12 @@ impl Deviations {
     fn find_covering(&self, scenario: &str, finding: &Finding) -> Option<&DeviationEntry> {
         let mut entries = self.entries.iter().filter(|expected| expected.scenario.matches(scenario));
         entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)
+    }
+
+    /// Returns the entries for this scenario that are marked `some-systems`.
+    fn some_systems(&self, scenario: &str) -> impl Iterator<Item = &DeviationEntry> {
+        let entries = self.entries.iter().filter(move |expected| expected.scenario.matches(scenario));
+        entries.map(|expected| &expected.entry).filter(|entry| entry.some_systems)
     }
 
     /// Returns the indices of the entries that name this scenario without a pattern and apply to every run, but whose requirement is not
@@ -324,6 +346,7 @@ struct DraftKey<'a> {
     requirement: &'a str,
     symptom: String,
     sometimes: bool,
+    some_systems: bool,
     /// The reason and the link of a recorded deviation that covers the finding.
     precedent: Option<(&'a str, Option<&'a str>)>,
 }
@@ -357,7 +380,8 @@ fn applies_to(reason: &str, finding: &Finding) -> bool {
 /// Drafts a deviations file from the findings that would make the run red and that no deviation covers. Violations of SHOULD requirements
 /// are always included. The draft has an entry for each cause, with all scenarios of the cause. `precedents` are the deviations of related
 /// implementations, the closest first. If a precedent covers a finding, the draft reuses its reason. All other reasons are left to the
-/// user. An entry is marked `sometimes` if its finding was absent from an attempt, or if its precedent has this mark.
+/// user. An entry is marked `sometimes` if its finding was absent from an attempt, or if its precedent has this mark. If a precedent is
+/// marked `some-systems`, the entry has this mark too, and the draft includes the precedent's entries for other systems.
 pub fn draft(
     implementation: &str,
     results: &[ScenarioResult],
@@ -384,6 +408,7 @@ pub fn draft(
                 requirement: &finding.requirement,
                 symptom: symptom::of(finding),
                 sometimes: sometimes || precedent.is_some_and(|entry| entry.sometimes),
+                some_systems: precedent.is_some_and(|entry| entry.some_systems),
                 precedent: precedent.map(|entry| (entry.reason.as_str(), entry.link.as_deref())),
             };
             let place = match entries.iter().position(|(known, ..)| *known == key) {
@@ -411,18 +436,54 @@ pub fn draft(
         },
         quoted(implementation)
     );
-    for (DraftKey { requirement, sometimes, precedent, .. }, scenarios, findings) in entries {
+    // On another system, the same scenarios may show other findings.
+    let mut elsewhere: Vec<(DraftKey<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
+    for scenario in
+        entries.iter().filter(|(key, ..)| key.some_systems).flat_map(|(_, scenarios, _)| scenarios)
+    {
+        let known = precedents.iter().flat_map(|known| known.some_systems(scenario));
+        for entry in known {
+            let is_drafted = |(key, scenarios, _): &(DraftKey<'_>, Vec<&str>, _)| {
+                key.requirement == entry.requirement && scenarios.contains(scenario)
+            };
+            if entries.iter().chain(&elsewhere).any(is_drafted) {
+                continue;
+            }
+            let key = DraftKey {
+                requirement: &entry.requirement,
+                symptom: entry.symptom.clone().unwrap_or_default(),
+                sometimes: entry.sometimes,
+                some_systems: true,
+                precedent: Some((&entry.reason, entry.link.as_deref())),
+            };
+            match elsewhere.iter_mut().find(|(known, ..)| *known == key) {
+                Some((_, scenarios, _)) => scenarios.push(scenario),
+                None => elsewhere.push((key, vec![scenario], Vec::new())),
+            }
+        }
+    }
+    entries.extend(elsewhere);
+    for (DraftKey { requirement, symptom, sometimes, some_systems, precedent }, scenarios, findings) in
+        entries
+    {
         let names: Vec<String> = scenarios.iter().map(|name| quoted(name)).collect();
         let names = match names.len() {
             1 => format!("[{}]", names[0]),
             _ => format!("[\n  {},\n]", names.join(",\n  ")),
         };
         text += &format!("\n[[deviation]]\nrequirement = {}\nscenarios = {names}\n", quoted(requirement));
-        if let Some(symptom) = symptom::common_symptom(findings) {
+        let symptom = match findings.is_empty() {
+            true => Some(symptom).filter(|symptom| !symptom.is_empty()),
+            false => symptom::common_symptom(findings),
+        };
+        if let Some(symptom) = symptom {
             text += &format!("symptom = {}\n", quoted(&symptom));
         }
         if sometimes {
             text += "sometimes = true\n";
+        }
+        if some_systems {
+            text += "some-systems = true\n";
         }
         let (reason, link) = precedent.map_or((PLACEHOLDER_REASON, None), |known| known);
         text += &format!("reason = {}\n", quoted(reason));
@@ -592,9 +653,18 @@ mod tests {
             [parsed(&format!("requirement = \"iut.no-crash\"\nscenarios = [\"spawn/*\"]\n{key} = true\n"))]
         };
         assert_eq!(sometimes(&drafted(&precedent("sometimes"))), [true, true], "a known race");
-        let entries = drafted(&precedent("some-systems"));
-        assert_eq!(sometimes(&entries), [false, true], "the draft was made on this system");
+        let mut known = precedent("some-systems");
+        let entries = drafted(&known);
+        assert_eq!(sometimes(&entries), [false, true]);
         assert_eq!(entries[0].reason, "r");
+        assert!(entries[0].some_systems && !entries[1].some_systems);
+        // On another system, the same scenario breaks another requirement.
+        known = [parsed(
+            "requirement = \"rfc13.wire.lock-step\"\nscenarios = [\"spawn/*\"]\nsome-systems = true\nreason = \"o\"\n\
+             [[deviation]]\nrequirement = \"iut.no-crash\"\nscenarios = [\"spawn/*\"]\nsome-systems = true\n",
+        )];
+        let entries = drafted(&known);
+        assert_eq!((entries.len(), &*entries[2].reason, entries[2].some_systems), (3, "o", true));
     }
 
     fn crash(seen: &str) -> JudgedFinding {

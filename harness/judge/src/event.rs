@@ -352,7 +352,7 @@ pub enum EventKind {
     Silence {
         /// The evidence that no message will come.
         proof: SilenceProof,
-        /// The waiting time, in milliseconds.
+        /// The maximum waiting time, in milliseconds. With other evidence than a timeout, the runner waits for a shorter time.
         waited_ms: u64,
     },
     /// The implementation sent more bytes than any request can need, so the runner stopped reading.

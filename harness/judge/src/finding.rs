@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backtrace::CrashLocation;
 use crate::builtin_requirements::{INDEPENDENT_JOBS, NO_CRASH, NO_HANG};
-use crate::observation::ObservationKind;
+use crate::observation::{NO_PROOF_SUFFIX, ObservationKind};
 use pmi_scenario::requirement::Severity;
 use pmi_wire::Proc;
 
@@ -81,12 +81,13 @@ impl Finding {
         }
     }
 
-    /// Returns whether the finding depends on timing and may therefore be absent from another run. Crashes, hangs, missing responses and
-    /// the exit status of a job depend on timing. The content of a response does not.
+    /// Returns whether the finding depends on timing and may therefore be absent from another run. Crashes, hangs, missing responses,
+    /// expired time limits and the exit status of a job depend on timing. The content of a response does not.
     pub fn depends_on_timing(&self) -> bool {
         let is_status = self.party == PartyKind::Server && self.seen.starts_with("exit status ");
         [NO_CRASH, NO_HANG, INDEPENDENT_JOBS].contains(&self.requirement.as_str())
             || self.absence_text().is_some()
+            || self.seen.contains(NO_PROOF_SUFFIX)
             || is_status
     }
 

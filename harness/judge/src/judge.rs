@@ -772,7 +772,8 @@ impl Judge {
         };
         self.accept_outcome(p, &choice.kind, seq);
         if at_most.is_some() {
-            self.find(seq, Some(p), cites, at_most, describe_usual_outcomes(choices, choice), seen);
+            let expected = describe_usual_outcomes(choices, choice, next);
+            self.find(seq, Some(p), cites, at_most, expected, seen);
         }
         self.mark_met(captures);
     }
@@ -1005,7 +1006,7 @@ fn is_about_form(finding: &Finding) -> bool {
 
 /// Describes the outcomes that break no requirement.
 fn valid_outcomes(choices: &[Choice]) -> String {
-    format_choices(choices, |choice| choice.grade != Grade::Fail)
+    format_choices(choices, None, |choice| choice.grade != Grade::Fail)
 }
 
 /// Describes the outcomes that break no requirement. Adds the reason for the mismatch if the received message is unreadable, or has the
@@ -1017,20 +1018,38 @@ fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String 
         let is_readable = line.decode(Direction::FromServer).has_tuples();
         (!is_readable || pattern.has_command(&line.text, line.framing)).then_some(why)
     });
-    reason.map_or_else(|| valid_outcomes(choices), |why| format!("{} ({why})", valid_outcomes(choices)))
+    let valid = format_choices(choices, Some(line), |choice| choice.grade != Grade::Fail);
+    reason.map_or_else(|| valid.clone(), |why| format!("{valid} ({why})"))
 }
 
 /// Describes the outcomes that were expected instead of `seen`: those that pass or, if none passes, the allowed outcomes other than `seen`.
-fn describe_usual_outcomes(choices: &[Choice], seen: &Choice) -> String {
+fn describe_usual_outcomes(choices: &[Choice], seen: &Choice, next: &StepInput) -> String {
+    let line = if let StepInput::Line(line) = next { Some(line) } else { None };
     match choices.iter().any(|choice| choice.grade == Grade::Pass) {
-        true => format_choices(choices, |choice| choice.grade == Grade::Pass),
-        false => format_choices(choices, |choice| choice.grade != Grade::Fail && choice != seen),
+        true => format_choices(choices, line, |choice| choice.grade == Grade::Pass),
+        false => format_choices(choices, line, |choice| choice.grade != Grade::Fail && choice != seen),
     }
 }
 
-fn format_choices(choices: &[Choice], shown: impl Fn(&Choice) -> bool) -> String {
+/// Describes some of the choices. If a choice also accepts the received message `line`, which an earlier choice rejects, the description
+/// excludes the messages of the earlier choice.
+fn format_choices(
+    choices: &[Choice],
+    line: Option<&ReceivedMessage>,
+    shown: impl Fn(&Choice) -> bool,
+) -> String {
+    let accepting = |choice: &&Choice| match (&choice.kind, line) {
+        (ExpectationKind::Message(pattern), Some(line)) => pattern.matches(&line.text, line.framing).is_ok(),
+        _ => false,
+    };
+    let chosen = choices.iter().find(accepting).filter(|chosen| !shown(chosen));
     let text = |choice: &Choice| match &choice.kind {
-        ExpectationKind::Message(pattern) => pattern.shown.clone(),
+        ExpectationKind::Message(pattern) => match chosen.filter(|_| accepting(&choice)).map(|c| &c.kind) {
+            Some(ExpectationKind::Message(rejected)) => {
+                format!("{} other than {}", pattern.shown, rejected.shown)
+            }
+            _ => pattern.shown.clone(),
+        },
         ExpectationKind::Newline => "a bare newline".into(),
         ExpectationKind::Close => CONNECTION_END.into(),
         _ => "silence".into(),
@@ -1094,8 +1113,26 @@ mod tests {
     fn expected_text_omits_choices_that_only_add_fields() {
         let choice = |shown| Choice { grade: Grade::Pass, cites: None, kind: answer(shown) };
         let all = ["cmd=get_result rc=fail", "cmd=get_result rc=fail msg=<any>", "cmd=get_result rc=failed"];
-        let text = format_choices(&all.map(choice), |_| true);
+        let text = format_choices(&all.map(choice), None, |_| true);
         assert_eq!(text, "cmd=get_result rc=fail; or cmd=get_result rc=failed");
+    }
+
+    /// The description of the expected outcomes does not include the observed one.
+    #[test]
+    fn expected_text_excludes_the_rejected_message() {
+        let choices = [
+            Choice { grade: Grade::Note, cites: None, kind: answer("cmd=get_result rc=0") },
+            Choice { grade: Grade::Pass, cites: None, kind: answer("cmd=<any>") },
+        ];
+        let line = |text: &str| ReceivedMessage {
+            text: text.into(),
+            seq: 0,
+            request: None,
+            framing: Framing::Lines,
+        };
+        let text = |seen| format_choices(&choices, Some(&line(seen)), |choice| choice.grade == Grade::Pass);
+        assert_eq!(text("cmd=get_result rc=0"), "cmd=<any> other than cmd=get_result rc=0");
+        assert_eq!(text("cmd=get_result rc=1"), "cmd=<any>");
     }
 
     /// Returns an expected response with these fields. `rc=fail` matches any failure, and `<any>` matches any value.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pmi_scenario::requirement::{BoundParty, Catalogue};
 
+use crate::ObservationKind;
 use crate::backtrace::Backtrace;
 use crate::builtin_requirements::{self, INDEPENDENT_JOBS, NO_CRASH, STARTS_PROCESSES};
 use crate::cause::FindingKind;
@@ -59,6 +60,7 @@ pub fn scenario_result(
 ) -> ScenarioResult {
     let mut findings: Vec<JudgedFinding> = Vec::new();
     let not_started = cannot_start(&outcome);
+    excuse_waiting_steps(&mut outcome);
     for finding in std::mem::take(&mut outcome.findings) {
         // Findings that differ only in the rank or the time are listed once.
         if !findings.iter().any(|j| is_same_finding(&j.finding, &finding)) {
@@ -98,7 +100,7 @@ pub fn scenario_result(
     };
     let crashed = outcome.crashed.is_some() || own_end.is_some();
     findings.extend(own_end.map(|OwnEnd { seq, text, .. }| {
-        let finding = Finding::new(NO_CRASH, outcome.party, builtin_requirements::NO_CRASH_EXPECTED, text);
+        let finding = Finding::new(NO_CRASH, outcome.party, "no uncaught exception", text);
         judged(catalogue, Finding { seq, ..finding })
     }));
     findings.extend(not_started.map(|finding| judged(catalogue, finding)));
@@ -223,7 +225,29 @@ pub const PRINTED: &str = "; it printed ";
 /// The message of `srun` while other steps occupy the allocation.
 const STEPS_WAIT: &str = "step creation temporarily disabled";
 /// The advice if other steps occupy the allocation.
-pub const STEPS_WAIT_HELP: &str = "squeue -s lists the steps; use a new allocation, or add --overlap to srun";
+pub const STEPS_WAIT_HELP: &str = "squeue -s lists the steps; use a new allocation, or set SLURM_OVERLAP=1";
+
+/// Makes a scenario unjudged if a response is missing while `srun` waits for other job steps. In Slurm, another `srun` starts the processes
+/// of a spawn, and this `srun` may wait for the processors of the step that requested the spawn.
+fn excuse_waiting_steps(outcome: &mut ScenarioOutcome) {
+    // Before the first process starts, the launch itself may wait, and the processes start late.
+    let is_start = |event: &&Event| matches!(event.kind, EventKind::Started { .. });
+    let started = outcome.events.iter().find(is_start).map_or(0, |event| event.seq);
+    let waits = |event: &&Event| match &event.kind {
+        EventKind::Output { line, .. } => String::from_utf8_lossy(&line.0).contains(STEPS_WAIT),
+        _ => false,
+    };
+    let Some(since) = outcome.events.iter().filter(waits).map(|event| event.seq).find(|seq| *seq >= started)
+    else {
+        return;
+    };
+    let found = outcome.findings.len();
+    outcome.findings.retain(|f| f.seq < since || !f.kind.is_some_and(ObservationKind::is_missing_answer));
+    if outcome.findings.len() < found && outcome.unjudged.is_none() {
+        let why = format!("srun waits for other job steps: {STEPS_WAIT_HELP}");
+        outcome.unjudged = Some(UnjudgedReason::Unplayable(why));
+    }
+}
 
 /// Returns the reason why a scenario was not judged. If the launcher is still running, the reason includes the launcher's first error,
 /// which may show what the launcher is waiting for. Output after the wait is ignored, because the runner may have caused it by terminating
@@ -561,7 +585,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::ObservationKind;
     use crate::backtrace::StackFrame;
     use crate::event::{Exit, SilenceProof};
     use crate::testing::{P, cited_by, event, events, numbered, printed};
@@ -574,6 +597,23 @@ mod tests {
     fn result_of(outcome: ScenarioOutcome, catalogue: &Catalogue) -> ScenarioResult {
         let (blank, deviations) = (ScenarioResult::default(), Deviations::default());
         scenario_result(blank, outcome, catalogue, |_| String::new(), &deviations, Strictness::Must)
+    }
+
+    /// While `srun` waits for other job steps, a missing response is not the server's fault.
+    #[rstest]
+    #[case::after_the_message(5, Verdict::Unjudged)]
+    #[case::before_the_message(2, Verdict::Fail)]
+    fn missing_response_is_not_judged_while_srun_waits(#[case] seq: u64, #[case] verdict: Verdict) {
+        let finding = Finding {
+            proc: Some(P),
+            seq,
+            kind: Some(ObservationKind::Silence),
+            ..Finding::new(ids::RFC13_ABNF_C_SPAWN, PartyKind::Server, "an answer", "silence")
+        };
+        let busy = "srun: Job 1 step creation temporarily disabled, retrying (Requested nodes are busy)";
+        let events = vec![Event::new(3, printed(busy))];
+        let result = result_of(outcome(events, vec![finding]), &embedded_catalogue().expect("a catalogue"));
+        assert_eq!(result.verdict, verdict, "{result:?}");
     }
 
     #[rstest]

@@ -553,8 +553,7 @@ const BARRIERS: [&str; 2] = ["PMI_Barrier", "PMI2_KVS_Fence"];
 const NO_WIRE_REASON: &str = "the library does not use the wire protocol: it completes its initialization and a barrier but sends nothing on PMI_FD, so it cannot be tested without its own process manager";
 
 /// The remedy for a library that cannot be initialized under a process manager.
-pub(crate) const MANAGER_REMEDY: &str =
-    "run doctor with --library and --server to see what the library's process prints";
+pub(crate) const MANAGER_REMEDY: &str = "run doctor with --library and --server to see what the library's process prints, or record a program that uses the library to see its messages";
 
 /// The remedy for a library that cannot be initialized.
 pub(crate) const INIT_REMEDY: &str = "if the library uses a different process manager, pass it with --server; otherwise, the library does not use PMI_FD";

@@ -366,7 +366,7 @@ pub(super) struct Play {
     /// Number of processes of a program
     #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = IUT, hide_short_help = true)]
     pub(super) ranks: u32,
-    /// Skip scenarios that need more than N processes
+    /// Skip scenarios with more than N processes, without spawned ones
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = IUT, hide_short_help = true)]
     pub(super) max_ranks: Option<u32>,
     /// Skip scenarios that need more than N nodes
@@ -809,6 +809,9 @@ pub(super) struct Report {
     /// Only charts of scenarios whose name contains this (wildcard *)
     #[arg(long, short, value_name = "PATTERN")]
     pub(super) filter: Vec<String>,
+    /// In the terminal format, print every scenario, and every finding in full
+    #[arg(long, short)]
+    pub(super) verbose: bool,
 }
 
 #[derive(Subcommand)]
@@ -839,6 +842,9 @@ pub(super) struct Again {
     /// html, sequence, ndjson, json, junit, tap, markdown, github, codequality, sarif or terminal
     #[arg(long, value_name = "FORMAT", default_value = "terminal", hide_possible_values = true)]
     pub(super) format: Format,
+    /// In the terminal format, print every scenario, and every finding in full
+    #[arg(long, short)]
+    pub(super) verbose: bool,
 }
 
 /// The changes that make `report compare` exit with status 1.
@@ -846,7 +852,7 @@ pub(super) struct Again {
 pub(super) enum FailOn {
     /// Any change
     Any,
-    /// A new finding or a worse verdict
+    /// A new finding other than a note, or a worse verdict
     New,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::report::{LogPart, Run, read_parts};
+use crate::report::{LogPart, Run, Verbosity, read_parts};
 use pmi_judge::deviations::Deviations;
 use pmi_judge::log_judge;
 use pmi_judge::result::{self, RunFacts};
@@ -52,6 +52,6 @@ pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
     let end = result::run_end(&judged, &deviations, facts);
     let status = end.exit_code as u8;
     let run = Run { header, results: judged, end: Some(end), ..run };
-    write_report(&run, args.format, None)?;
+    write_report(&run, args.format, Verbosity::of(args.verbose), None)?;
     Ok(status)
 }

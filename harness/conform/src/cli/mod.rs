@@ -27,7 +27,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::report::{
-    Comparison, ExtraPages, Format, KeptEvents, wireshark_plugin, write_compatibility, write_matrix,
+    Comparison, ExtraPages, Format, KeptEvents, Verbosity, wireshark_plugin, write_compatibility,
+    write_matrix,
 };
 use anyhow::Context;
 use clap::FromArgMatches;
@@ -258,6 +259,6 @@ fn run_report(report: &Report) -> anyhow::Result<u8> {
     if let Some(strict) = report.strict {
         run.set_strict(strict);
     }
-    write_report(&run, report.format, report.output.as_deref())?;
+    write_report(&run, report.format, Verbosity::of(report.verbose), report.output.as_deref())?;
     Ok(0)
 }

@@ -9,7 +9,7 @@ use pmi_runner::suite::FilesError;
 use pmi_scenario::suite::SuiteError;
 use serde::Serialize;
 
-use crate::report::{Format, Run, render, write_reproducers};
+use crate::report::{Format, Run, Verbosity, render, write_reproducers};
 
 /// The end of an error about an unknown scenario.
 pub(super) const SCENARIO_LIST_HINT: &str = "`pmi-conform scenario list` lists all scenarios";
@@ -44,12 +44,17 @@ pub(super) fn note(text: impl Display) {
 }
 
 /// Writes the report of a run to a file or folder, or to standard output.
-pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> anyhow::Result<()> {
+pub(super) fn write_report(
+    run: &Run,
+    format: Format,
+    verbosity: Verbosity,
+    path: Option<&Path>,
+) -> anyhow::Result<()> {
     if let (Format::Python, Some(folder)) = (format, path) {
         return write_reproducers(run, folder).with_context(|| folder.display().to_string());
     }
     let mut text = Vec::new();
-    render(run, format, &mut text)?;
+    render(run, format, verbosity, &mut text)?;
     match path {
         Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string()),
         // A capture is binary, not text.

@@ -193,7 +193,7 @@ impl Selection {
             }
         };
         let connection = iut.connection_method();
-        let deviations = match &recorded {
+        let mut deviations = match &recorded {
             Some(RecordedDeviations::File(path)) => {
                 let read = read_deviations(path, version.as_ref(), connection, &suite);
                 let deviations = match args.deviations {
@@ -208,6 +208,7 @@ impl Selection {
             }
             None => Deviations::default(),
         };
+        deviations.set_selection(&suite, &selected);
         let options = RunOptions {
             jobs,
             limits: ScenarioLimits { step: args.timeout, start, ..ScenarioLimits::default() },
@@ -504,7 +505,7 @@ impl ReportWriters {
         let done = self.terminal.finish(&run);
         self.keep(TERMINAL_NAME, done);
         for spec in args.report.iter().filter(|r| r.format != Format::Ndjson) {
-            write_report(&run, spec.format, spec.file.as_deref())?;
+            write_report(&run, spec.format, Verbosity::Normal, spec.file.as_deref())?;
         }
         match self.error {
             Some((what, error)) => Err(error).with_context(|| format!("{what}: only a part was written")),

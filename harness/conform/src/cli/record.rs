@@ -113,7 +113,7 @@ fn write_scripts(
 /// Prints the result to standard error, since standard output belongs to the job.
 fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bool) -> io::Result<()> {
     let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
-    let verbosity = if verbose { Verbosity::Verbose } else { Verbosity::Normal };
+    let verbosity = Verbosity::of(verbose);
     let mut text = Vec::new();
     Terminal::new(&mut text, TerminalOptions { color, progress: false, verbosity, log: LOG_OPTION })
         .scenario_done(judged)?;

@@ -15,7 +15,7 @@ const MAX_LINE_LENGTH: usize = 500;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
-    for group in tally::groups(&run.results) {
+    for group in tally::groups(&run.results, run.header.strict) {
         let (result, judged) = group.first;
         let shown = group.shown(run.header.strict);
         if shown < Severity::Warn {

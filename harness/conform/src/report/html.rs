@@ -192,7 +192,7 @@ fn of_run(run: &Run, catalogue: &Catalogue) -> RunPage {
     let scenario_anchors: HashMap<&str, String> =
         run.results.iter().map(|r| (r.scenario.as_str(), anchors.add("scenario", &r.scenario))).collect();
     let (groups, left_out, cause_anchors) = groups(run, catalogue, &mut anchors, &scenario_anchors);
-    let causes = tally::groups(&run.results);
+    let causes = tally::groups(&run.results, run.header.strict);
     let indexed = |group: tally::RequirementTally<'_>| {
         let place = (group.first.0.scenario.as_str(), group.requirement);
         Indexed {

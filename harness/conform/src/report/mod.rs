@@ -153,12 +153,12 @@ impl FromStr for ReportSpec {
     }
 }
 
-/// Writes a report of a run.
+/// Writes a report of a run. `verbosity` is that of the terminal report.
 ///
 /// # Errors
 ///
 /// Returns an error if writing to `out` fails.
-pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn render(run: &Run, format: Format, verbosity: Verbosity, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Ndjson => ndjson(run, out),
         Format::Json => json(run, out),
@@ -173,12 +173,7 @@ pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Resu
         Format::Pcapng => pcapng::write(run, out),
         Format::Sequence => sequence::write(run, Palette::PLAIN, out),
         Format::Terminal => {
-            let look = TerminalOptions {
-                color: false,
-                progress: false,
-                verbosity: Verbosity::Normal,
-                log: LOG_OPTION,
-            };
+            let look = TerminalOptions { color: false, progress: false, verbosity, log: LOG_OPTION };
             Terminal::new(out, look).whole(run)
         }
     }

@@ -173,7 +173,7 @@ fn side(direction: Direction) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Format, render, tests};
+    use super::super::{Format, Verbosity, render, tests};
     use super::*;
     use pmi_judge::event::Bytes;
     use pmi_judge::verdict::Verdict;
@@ -230,7 +230,7 @@ mod tests {
             ..tests::run()
         };
         let mut capture = Vec::new();
-        render(&run, Format::Pcapng, &mut capture).unwrap();
+        render(&run, Format::Pcapng, Verbosity::Normal, &mut capture).unwrap();
         let mut seen: Vec<Vec<u8>> = streams(&capture).into_values().collect();
         seen.sort();
         let once = [&b"cmd=init\n"[..], b"cmd=get_maxes\n", &long, b""].map(<[u8]>::to_vec);

@@ -245,7 +245,7 @@ fn place(path: &str, line: usize) -> Value {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::{Format, render, tests};
+    use super::super::{Format, Verbosity, render, tests};
     use super::*;
     use pmi_judge::verdict::{RunHeader, ScenarioResult};
 
@@ -255,7 +255,7 @@ mod tests {
         let header =
             RunHeader { command: "pmi-conform --server @Cargo.toml".to_owned(), ..run.header.clone() };
         let run = &Run { header, ..run.clone() };
-        render(run, Format::Sarif, &mut out).unwrap();
+        render(run, Format::Sarif, Verbosity::Normal, &mut out).unwrap();
         serde_json::from_slice(&out).unwrap()
     }
 

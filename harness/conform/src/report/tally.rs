@@ -233,7 +233,7 @@ pub(super) fn name_special(special: &BTreeMap<&str, usize>) -> String {
 }
 
 /// Returns the causes that no deviation covers, by severity and requirement, in the order of [`causes`].
-pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
+pub(super) fn groups(results: &[ScenarioResult], strict: Strictness) -> Vec<RequirementTally<'_>> {
     let mut groups: Vec<RequirementTally<'_>> = Vec::new();
     for cause in causes(results).into_iter().filter(|cause| cause.deviation.is_none()) {
         let Some(&first) = cause.findings.first() else { continue };
@@ -245,6 +245,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
             (group.requirement, group.severity, group.is_flaky)
                 == (cause.requirement, cause.severity, cause.is_flaky())
                 && group.crash == crash
+                && strict.makes_red(group.first.1) == strict.makes_red(first.1)
         };
         let special = special_requirements(&cause);
         let repeated = (scenarios.len() > 1 && crash.is_none())

@@ -54,6 +54,13 @@ pub(crate) enum Verbosity {
     Verbose,
 }
 
+impl Verbosity {
+    /// Returns the verbosity with or without `-v`.
+    pub(crate) fn of(verbose: bool) -> Self {
+        if verbose { Self::Verbose } else { Self::Normal }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TerminalOptions {
     pub(crate) color: bool,
@@ -242,7 +249,7 @@ impl<W: Write> Terminal<W> {
     fn index(&self, run: &Run, shown: &mut String) {
         let palette = self.palette;
         let verbose = self.verbosity == Verbosity::Verbose;
-        let (causes, noted): (Vec<_>, Vec<_>) = tally::groups(&run.results)
+        let (causes, noted): (Vec<_>, Vec<_>) = tally::groups(&run.results, self.strict)
             .into_iter()
             .partition(|group| verbose || group.shown(self.strict) > Severity::Note);
         let noted = if self.verbosity == Verbosity::Quiet { Vec::new() } else { noted };

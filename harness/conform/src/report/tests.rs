@@ -182,7 +182,7 @@ pub(super) fn run() -> Run {
 
 fn rendered(run: &Run, format: Format) -> String {
     let mut out = Vec::new();
-    render(run, format, &mut out).unwrap();
+    render(run, format, Verbosity::Normal, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -963,7 +963,7 @@ fn html_page_made_from_a_log_shows_all_events() {
     let short = Run { results: vec![failed], ..run() };
     let page = |run: &Run| {
         let mut out = Vec::new();
-        render(run, Format::Html, &mut out).unwrap();
+        render(run, Format::Html, Verbosity::Normal, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
     let (without, key) = (page(&short), "key=number-3\\n");

@@ -83,7 +83,8 @@ impl CallResult {
         let mut shown = signature::function(function)
             .map_or_else(String::new, |function| function.result_name(self.result));
         for (name, held) in self.outs.iter().filter(|(_, held)| *held != OutputValue::Opaque) {
-            let mut text = held.text(function).unwrap_or_else(|| b"(unset)".to_vec());
+            let missing = if *held == OutputValue::Text(None) { "(no NUL)" } else { "(unset)" };
+            let mut text = held.text(function).unwrap_or_else(|| missing.into());
             text.truncate(MAX_SHOWN_BYTES);
             shown += &format!(" {name}={}", text.escape_ascii());
         }

@@ -266,13 +266,13 @@ impl Monitor {
     }
 
     /// Judges the response to a get of a key in the keyval space of the process. `barriers_left` is the number of barriers that the process
-    /// had completed when it sent the request.
+    /// had completed when it sent the request. `rule` is the requirement that applies if the request contains a jobid.
     pub(super) fn get_answered(
         &mut self,
         p: Proc,
         key: &[u8],
         barriers_left: u64,
-        srcid: Option<i64>,
+        (rule, srcid): (Option<&'static str>, Option<i64>),
         message: &Decoded<'_>,
     ) {
         if self.group(p.group).unjudged_keys.contains(key) || self.state_unknown(p) {
@@ -281,7 +281,7 @@ impl Monitor {
         match message.outcome() {
             Some(ResponseOutcome::Success) => self.found(p, key, message),
             Some(ResponseOutcome::Miss | ResponseOutcome::Failure) => {
-                self.missed(p, key, barriers_left, srcid, message)
+                self.missed(p, key, barriers_left, (rule, srcid), message)
             }
             None => {
                 let expected = "found=TRUE or found=FALSE";
@@ -334,7 +334,14 @@ impl Monitor {
         self.server_error(p, id, expected, ObservationText::message(message.text));
     }
 
-    fn missed(&mut self, p: Proc, key: &[u8], barriers_left: u64, srcid: Option<i64>, message: &Decoded<'_>) {
+    fn missed(
+        &mut self,
+        p: Proc,
+        key: &[u8],
+        barriers_left: u64,
+        (rule, srcid): (Option<&'static str>, Option<i64>),
+        message: &Decoded<'_>,
+    ) {
         let excused = self.may_abort(p);
         let is_line = message.framing == Framing::Lines;
         let is_reserved = key.starts_with(RESERVED_PREFIX);
@@ -358,6 +365,8 @@ impl Monitor {
             PREPUT => cite(message, rules::SPAWN_PREPUT),
             _ if group.max_length_keys.contains(key) => cite(message, rules::LIMITS_HONOURED),
             _ if misled => ids::PMI2_COMMON_SRCID,
+            // A request with a jobid has its own requirement, which is weaker for an empty jobid.
+            _ if let Some(rule) = rule => rule,
             _ => pair_rule(message, key, &put.value, rules::PUT_VISIBLE),
         };
         let which = match put.rank {

@@ -85,7 +85,7 @@ impl Monitor {
             EventKind::Singinit { proc, request, answer, reply } => {
                 self.singinit(*proc, &request.0, &answer.0, &reply.0)
             }
-            EventKind::ToServer { proc, bytes } => self.client_wrote(*proc, bytes.0.len(), messages),
+            EventKind::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0, messages),
             EventKind::FromServer { proc, .. } => self.server_wrote(*proc, messages),
             EventKind::ClosedByClient { proc } => self.client_ended(*proc, true),
             EventKind::ClosedByServer { proc } => self.closed_by_server(*proc),

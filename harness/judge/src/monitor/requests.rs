@@ -7,7 +7,8 @@ use pmi_scenario::ids;
 use pmi_wire::pmi2::is_key;
 use pmi_wire::protocol::Exchange;
 use pmi_wire::{
-    Decoded, Direction, Framing, FramingError, HEADER, Operation, Proc, SpawnAssembler, frame_length,
+    Decoded, Direction, Framing, FramingError, HEADER, Operation, Proc, SpawnAssembler, frame_header,
+    frame_length,
 };
 
 use super::grammar::{EMPTY, has_known_keys};
@@ -20,9 +21,14 @@ use crate::finding::PartyKind;
 use crate::observation::quote_bytes;
 
 impl Monitor {
-    /// Judges a write by a client: its length and the messages that it completes.
-    pub(super) fn client_wrote(&mut self, p: Proc, length: usize, messages: &[CompletedMessage<'_>]) {
-        self.rank(p).unanswered_pages += length.div_ceil(USUAL_READ_SIZE);
+    /// Judges a write by a client: its bytes and the messages that it completes.
+    pub(super) fn client_wrote(&mut self, p: Proc, bytes: &[u8], messages: &[CompletedMessage<'_>]) {
+        self.rank(p).unanswered_pages += bytes.len().div_ceil(USUAL_READ_SIZE);
+        if !self.continues_message && self.framing(p) == Framing::Frames {
+            let header = bytes.first_chunk().filter(|header| frame_length(**header).is_some());
+            self.rank(p).has_unusual_header = header
+                .is_some_and(|header| frame_header(frame_length(*header).unwrap_or(0)) != Some(*header));
+        }
         for (place, (_, message)) in messages.iter().enumerate() {
             self.rank(p).split_write = place == 0 && self.continues_message;
             self.request_arrived(p, message, place > 0);

@@ -249,8 +249,8 @@ impl Monitor {
             RequestDetail::Get { key, of: Some(_), .. } if key == MAPPING_KEY => {
                 self.mapping_answered(p, message)
             }
-            RequestDetail::Get { key, barriers_left: left, srcid, .. } => {
-                self.get_answered(p, &key, left, srcid, message)
+            RequestDetail::Get { key, barriers_left: left, rule, srcid, .. } => {
+                self.get_answered(p, &key, left, (rule, srcid), message)
             }
             RequestDetail::PutNode { key, valid } => self.node_put_answered(p, key, valid, message),
             RequestDetail::GetNode { key, wait, existed } => {
@@ -353,6 +353,9 @@ impl Monitor {
             _ => pending.needs,
         };
         let requirement = needs.unwrap_or(match &pending.detail {
+            _ if self.any_last_request(p, pending.op, |rank| rank.has_unusual_header) => {
+                ids::PMI2_COMMON_FRAME
+            }
             _ if self.any_last_request(p, pending.op, MonitoredRank::is_fragmented) => {
                 ids::PMI2_COMMON_ANY_FRAGMENTATION
             }

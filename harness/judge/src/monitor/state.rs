@@ -192,6 +192,8 @@ pub(super) struct MonitoredRank {
     pub(super) follows_max_length_put: bool,
     /// True if the process sent its last request in several writes.
     pub(super) split_write: bool,
+    /// True if the header of the process's last frame is not padded as in the draft.
+    pub(super) has_unusual_header: bool,
     /// True if the process sent its last request in the same write as other requests.
     pub(super) joined_write: bool,
     /// True if the process has sent a spawn request.

@@ -550,6 +550,7 @@ fn fence_makes_earlier_puts_visible() {
 #[case(&["0 >> cmd=job-getid;", "0 << cmd=kvs-fence-response;rc=0;"], &["pmi2.common.response-name"])]
 #[case(&["0 >|     14cmd=job", "0 >| -getid;", "0 << cmd=kvs-fence-response;rc=0;"], &["pmi2.common.any-fragmentation"])]
 #[case(&["0 >> cmd=kvs-fence;", "1 >|     14cmd=kvs", "1 >| -fence;", "0 silence"], &["pmi2.common.any-fragmentation"])]
+#[case(&["0 >| 14    cmd=job-getid;", "0 silence"], &["pmi2.common.frame"])]
 #[case(&["0 >> cmd=kvs-fence;", "1 >> cmd=kvs-fence;", "0 silence"], &["pmi2.common.fence"])]
 #[case(&["0 << cmd=job-getid-response;jobid=j;rc=0;"], &["pmi2.common.one-response"])]
 #[case(&["0 >> cmd=job-getid;thrid=7;", "0 << cmd=job-getid-response;jobid=j;rc=0;"], &["pmi2.draft.thrid-echoed"])]

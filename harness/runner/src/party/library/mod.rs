@@ -26,11 +26,11 @@ pub fn exports(path: &Path) -> Vec<String> {
     }
 }
 
-/// Checks that a file is a shared library.
+/// Checks that a file is a shared library that exports functions of PMI.
 ///
 /// # Errors
 ///
-/// Returns an error if the file cannot be read, or is not a shared library.
+/// Returns an error if the file cannot be read, is not a shared library, or exports no function of PMI.
 pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
     object::read(path).map(drop)
 }

@@ -31,6 +31,8 @@ enum Unreadable {
     NoFormat,
     #[error("a program, not a shared library")]
     Program,
+    #[error("exports no function of PMI; a library in C++ must declare its functions as extern \"C\"")]
+    NoFunction,
 }
 
 /// Returns the [`EventKind::LibraryFile`] that describes a library's file.
@@ -55,6 +57,9 @@ pub(super) fn read(path: &Path) -> Result<EventKind, UnreadableLibrary> {
         }
         kind => return Err(at(Unreadable::Kind(kind))),
     };
+    if functions.is_empty() {
+        return Err(at(Unreadable::NoFunction));
+    }
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(EventKind::LibraryFile { name, soname, functions })
 }

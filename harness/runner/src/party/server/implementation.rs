@@ -122,10 +122,10 @@ const SRUN_OPTIONS: [(&[&str], &str, &str); 2] = [
         "the srun command has no --mpi option: without it, srun offers the wire protocol only if MpiDefault in slurm.conf is pmi2; to be sure, add --mpi=pmi2",
     ),
     (
-        &["--overlap", "--exact", "--exclusive"],
+        &["--exact", "--exclusive"],
         "SLURM_OVERLAP",
-        "the srun command has no --overlap option: a launch waits while concurrent launches, or the parent of a spawn, use the \
-         processors of the allocation; add --overlap to share them",
+        "SLURM_OVERLAP is not set: an srun without --overlap waits while other job steps use the processors of the allocation, and an \
+         srun that Slurm starts for a spawn never has --overlap; set SLURM_OVERLAP=1",
     ),
 ];
 
@@ -247,7 +247,7 @@ impl Implementation {
         let mut this = Self::new(argument, words.clone());
         if program_name(&words).is_some_and(|name| name == "srun") {
             this.cancel = Some(CANCEL_STEPS.to_owned());
-            this.notices = srun_notices(&words);
+            this.notices = srun_notices(&words, &this.env);
         }
         if has_placeholder(&words, "{port}") {
             this.is_hydra(&words[0]);
@@ -328,6 +328,9 @@ impl Implementation {
             }
             "srun" => self.command = with(&tail),
             "flux" => self.command = with(&["run", "-n", "{ranks}", "{agent}"]),
+            _ if words[0].contains('/') && find_file(&words[0]).is_none() => {
+                return Err(ImplementationError(missing_program_error(&words[0])));
+            }
             _ => {
                 let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has_placeholder(&words, given));
                 let message = if counted {
@@ -598,7 +601,7 @@ impl Implementation {
         let number = steps.lines().count();
         (number > 0).then(|| {
             format!(
-                "job steps that outlived their srun: {number}; the next launch without --overlap waits for them; {STEPS_WAIT_HELP}"
+                "job steps that outlived their srun: {number}; later launches may wait for them; {STEPS_WAIT_HELP}"
             )
         })
     }
@@ -704,11 +707,12 @@ fn check_count_option(words: &[String], label: &str) -> Result<(), Implementatio
     )))
 }
 
-/// Returns notices about `srun` options that most runs need but the command lacks. The command is run without changes.
-fn srun_notices(words: &[String]) -> Vec<String> {
+/// Returns notices about `srun` options that most runs need but that neither the command nor the environment contains; `env` adds to the
+/// environment. The command is run without changes.
+pub(super) fn srun_notices(words: &[String], env: &BTreeMap<String, String>) -> Vec<String> {
     let is_given = |option: &&str| words.iter().any(|word| word.starts_with(*option));
     let lacking = SRUN_OPTIONS.iter().filter(|(options, variable, _)| {
-        !options.iter().any(is_given) && std::env::var_os(variable).is_none()
+        !options.iter().any(is_given) && !env.contains_key(*variable) && std::env::var_os(variable).is_none()
     });
     lacking.map(|(.., notice)| (*notice).to_owned()).collect()
 }
@@ -794,18 +798,25 @@ mod tests {
     }
 
     #[rstest]
-    #[case("srun", &["--mpi=pmi2", "--overlap"])]
-    #[case("srun --mpi=pmi2", &["--overlap"])]
-    #[case("srun --exact -n {ranks} {agent}", &["--mpi=pmi2"])]
-    #[case("srun --mpi=pmi2 --overlap", &[])]
+    #[case("srun", &["add --mpi=pmi2", "set SLURM_OVERLAP=1"])]
+    #[case("srun --mpi=pmi2 --overlap", &["set SLURM_OVERLAP=1"])]
+    #[case("srun --exact -n {ranks} {agent}", &["add --mpi=pmi2"])]
+    #[case("srun --mpi=pmi2 --exclusive", &[])]
     #[case("pm {ranks} {agent}", &[])]
     fn names_the_missing_srun_options(#[case] command: &str, #[case] named: &[&str]) {
         let server = Implementation::from_argument(command).unwrap();
         let notices = server.notices.join("; ");
-        for option in ["--mpi=pmi2", "--overlap"] {
-            assert_eq!(notices.contains(&format!("add {option}")), named.contains(&option), "{notices}");
+        for advice in ["add --mpi=pmi2", "set SLURM_OVERLAP=1"] {
+            assert_eq!(notices.contains(advice), named.contains(&advice), "{notices}");
         }
         assert!(server.env.is_empty(), "the command is run unchanged");
+        // The built-in profile sets the variable.
+        let profile = Implementation::from_argument("@slurm").unwrap();
+        assert!(
+            !profile.notices.iter().any(|notice| notice.contains("SLURM_OVERLAP")),
+            "{:?}",
+            profile.notices
+        );
     }
 
     /// Runs a script with a fake Slurm that has the given steps, each with its id and the process of its `srun`. Returns the script's
@@ -863,7 +874,8 @@ mod tests {
         for (argument, expected) in [
             ("", "empty"),
             ("pm {rank} {agent}", "unknown placeholder {rank}"),
-            ("./my-pm", "{ranks} {agent}"),
+            ("my-pm", "{ranks} {agent}"),
+            ("./no/such-pm", "./no/such-pm: no such program"),
             ("pm 'x", "cannot be split"),
             ("@nowhere", "golden/nowhere/profile.toml"),
         ] {

@@ -9,7 +9,8 @@ use pmi_wire::{Decoded, Framing, Proc, ResponseOutcome};
 
 use super::grammar::EMPTY;
 use super::state::{
-    COMPLETE_RESPONSE_REQUIREMENT, Monitor, RESERVED_PREFIX, RequestDetail, SPLIT_WRITE_REQUIREMENT, cite,
+    COMPLETE_RESPONSE_REQUIREMENT, GetRequest, Monitor, RESERVED_PREFIX, RequestDetail,
+    SPLIT_WRITE_REQUIREMENT, cite,
 };
 use crate::Severity;
 use crate::finding::PartyKind;
@@ -193,13 +194,13 @@ impl Monitor {
         }
         let rule = if is_empty { ids::PMI2_COMMON_GET_NO_JOBID } else { ids::PMI2_DRAFT_GET_JOBID };
         let srcid = message.field("srcid").and_then(|srcid| parse_int(&srcid));
-        RequestDetail::Get {
+        RequestDetail::Get(GetRequest {
             key,
             of,
             barriers_left: self.rank(p).barriers_left,
             rule: jobid.map(|_| rule),
             srcid,
-        }
+        })
     }
 
     /// Checks that a get in RFC 13's form uses the name of the keyval space that the process received, and that the key is within the
@@ -265,24 +266,14 @@ impl Monitor {
         self.rank(p).limits.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
     }
 
-    /// Judges the response to a get of a key in the keyval space of the process. `barriers_left` is the number of barriers that the process
-    /// had completed when it sent the request. `rule` is the requirement that applies if the request contains a jobid.
-    pub(super) fn get_answered(
-        &mut self,
-        p: Proc,
-        key: &[u8],
-        barriers_left: u64,
-        (rule, srcid): (Option<&'static str>, Option<i64>),
-        message: &Decoded<'_>,
-    ) {
-        if self.group(p.group).unjudged_keys.contains(key) || self.state_unknown(p) {
+    /// Judges the response to a get of a key in the keyval space of the process.
+    pub(super) fn get_answered(&mut self, p: Proc, get: &GetRequest, message: &Decoded<'_>) {
+        if self.group(p.group).unjudged_keys.contains(&get.key) || self.state_unknown(p) {
             return;
         }
         match message.outcome() {
-            Some(ResponseOutcome::Success) => self.found(p, key, message),
-            Some(ResponseOutcome::Miss | ResponseOutcome::Failure) => {
-                self.missed(p, key, barriers_left, (rule, srcid), message)
-            }
+            Some(ResponseOutcome::Success) => self.found(p, &get.key, message),
+            Some(ResponseOutcome::Miss | ResponseOutcome::Failure) => self.missed(p, get, message),
             None => {
                 let expected = "found=TRUE or found=FALSE";
                 self.server_error(
@@ -334,14 +325,8 @@ impl Monitor {
         self.server_error(p, id, expected, ObservationText::message(message.text));
     }
 
-    fn missed(
-        &mut self,
-        p: Proc,
-        key: &[u8],
-        barriers_left: u64,
-        (rule, srcid): (Option<&'static str>, Option<i64>),
-        message: &Decoded<'_>,
-    ) {
+    fn missed(&mut self, p: Proc, get: &GetRequest, message: &Decoded<'_>) {
+        let &GetRequest { ref key, barriers_left, rule, srcid, .. } = get;
         let excused = self.may_abort(p);
         let is_line = message.framing == Framing::Lines;
         let is_reserved = key.starts_with(RESERVED_PREFIX);

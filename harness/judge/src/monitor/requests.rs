@@ -25,9 +25,10 @@ impl Monitor {
     pub(super) fn client_wrote(&mut self, p: Proc, bytes: &[u8], messages: &[CompletedMessage<'_>]) {
         self.rank(p).unanswered_pages += bytes.len().div_ceil(USUAL_READ_SIZE);
         if !self.continues_message && self.framing(p) == Framing::Frames {
-            let header = bytes.first_chunk().filter(|header| frame_length(**header).is_some());
-            self.rank(p).has_unusual_header = header
-                .is_some_and(|header| frame_header(frame_length(*header).unwrap_or(0)) != Some(*header));
+            let is_unusual = |header: &[u8; HEADER]| {
+                frame_length(*header).is_some_and(|length| frame_header(length) != Some(*header))
+            };
+            self.rank(p).has_unusual_header = bytes.first_chunk().is_some_and(is_unusual);
         }
         for (place, (_, message)) in messages.iter().enumerate() {
             self.rank(p).split_write = place == 0 && self.continues_message;

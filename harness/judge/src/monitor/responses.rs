@@ -10,8 +10,8 @@ use super::lifecycle::init_rule;
 use super::response::is_regular;
 use super::spawn::has_one_based_arguments;
 use super::state::{
-    MAX_LENGTH_REQUIREMENT, MIN_LONG_REQUEST, Monitor, MonitoredRank, MonitoredRequest, RequestDetail,
-    SPLIT_WRITE_REQUIREMENT, request_rule,
+    GetRequest, MAX_LENGTH_REQUIREMENT, MIN_LONG_REQUEST, Monitor, MonitoredRank, MonitoredRequest,
+    RequestDetail, SPLIT_WRITE_REQUIREMENT, request_rule,
 };
 use crate::Severity;
 use crate::connections::CompletedMessage;
@@ -243,15 +243,13 @@ impl Monitor {
             }
             RequestDetail::Put { key, value, valid } => self.put_answered(p, &key, &value, valid, message),
             // The monitor does not know the values of other keyval spaces.
-            RequestDetail::Get { of: Some(of), .. } if self.group(p.group).names[0].as_ref() != Some(&of) => {
-            }
+            RequestDetail::Get(GetRequest { of: Some(of), .. })
+                if self.group(p.group).names[0].as_ref() != Some(&of) => {}
             // Only a get in PMI-1 names a keyval space. In PMI-2, the mapping is not a key but an attribute of the job.
-            RequestDetail::Get { key, of: Some(_), .. } if key == MAPPING_KEY => {
+            RequestDetail::Get(GetRequest { key, of: Some(_), .. }) if key == MAPPING_KEY => {
                 self.mapping_answered(p, message)
             }
-            RequestDetail::Get { key, barriers_left: left, rule, srcid, .. } => {
-                self.get_answered(p, &key, left, (rule, srcid), message)
-            }
+            RequestDetail::Get(get) => self.get_answered(p, &get, message),
             RequestDetail::PutNode { key, valid } => self.node_put_answered(p, key, valid, message),
             RequestDetail::GetNode { key, wait, existed } => {
                 self.node_get_answered(p, &key, wait, existed, message)
@@ -349,7 +347,9 @@ impl Monitor {
         let finalized = others.into_iter().any(|(other, r)| other != p.rank && r.finalized);
         let needs = match pending.detail {
             // A get with an empty jobid has a separate requirement, `rule`, so the requirement `EMPTY` does not apply.
-            RequestDetail::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
+            RequestDetail::Get(GetRequest { rule: Some(_), .. }) => {
+                pending.needs.filter(|needs| *needs != EMPTY)
+            }
             _ => pending.needs,
         };
         let requirement = needs.unwrap_or(match &pending.detail {
@@ -363,9 +363,8 @@ impl Monitor {
             _ if rank.pending.len() > 1 && pending.thrid.is_some() => ids::PMI2_DRAFT_THRID_TELLS_APART,
             RequestDetail::Barrier(Some(1)) => ids::PMI2_COMMON_FENCE,
             RequestDetail::Barrier(_) => ids::PMI2_COMMON_FENCE_AGAIN,
-            RequestDetail::GetNode { wait: Some(rule), .. } | RequestDetail::Get { rule: Some(rule), .. } => {
-                rule
-            }
+            RequestDetail::GetNode { wait: Some(rule), .. }
+            | RequestDetail::Get(GetRequest { rule: Some(rule), .. }) => rule,
             RequestDetail::Fullinit { lacks_field: true, .. } => ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS,
             _ if pending.op == Some(Operation::Finalize) => ids::PMI2_COMMON_FINALIZE,
             _ if finalized => ids::PMI2_COMMON_FINALIZE_ALONE,
@@ -382,7 +381,7 @@ impl Monitor {
         };
         match &pending.detail {
             RequestDetail::Barrier(number) => !entered(number.unwrap_or_default()),
-            RequestDetail::Get { barriers_left: left, .. } => !entered(*left),
+            RequestDetail::Get(get) => !entered(get.barriers_left),
             // The nodes of spawned groups are unknown, so the process that puts the value may be on another node.
             RequestDetail::GetNode { key, wait, .. } => {
                 wait.is_some() && (p.group != 0 || !self.has_node_attribute(p, key))
@@ -401,8 +400,8 @@ impl Monitor {
                 let (key, value) = (key.clone(), value.clone());
                 self.has_max_length(p, &key, &value)
             }
-            Some(RequestDetail::Get { key, .. }) => {
-                let key = key.clone();
+            Some(RequestDetail::Get(get)) => {
+                let key = get.key.clone();
                 self.group(p.group).max_length_keys.contains(&key)
             }
             _ => self.group(p.group).has_max_length_put,

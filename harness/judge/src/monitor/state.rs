@@ -82,15 +82,7 @@ pub(super) enum RequestDetail {
         value: Vec<u8>,
         valid: bool,
     },
-    /// A get. `of` is the keyval space that the request names (PMI-1 only). `barriers_left` is the number of barriers that the process had
-    /// completed when it sent the request. `rule` is the requirement that applies if the request contains a jobid.
-    Get {
-        key: Vec<u8>,
-        of: Option<Vec<u8>>,
-        barriers_left: u64,
-        rule: Option<&'static str>,
-        srcid: Option<i64>,
-    },
+    Get(GetRequest),
     /// A put of a node attribute. `valid` is true if the server has no reason to refuse the put.
     PutNode {
         key: Vec<u8>,
@@ -112,6 +104,19 @@ pub(super) enum RequestDetail {
     Plain,
     /// A request that may have been answered already, because a response matched several pending requests.
     Unclear,
+}
+
+/// A request for the value of a key.
+#[derive(Debug)]
+pub(super) struct GetRequest {
+    pub(super) key: Vec<u8>,
+    /// The keyval space that the request names (PMI-1 only).
+    pub(super) of: Option<Vec<u8>>,
+    /// Number of barriers that the process had completed when it sent the request.
+    pub(super) barriers_left: u64,
+    /// The requirement that applies if the request contains a jobid.
+    pub(super) rule: Option<&'static str>,
+    pub(super) srcid: Option<i64>,
 }
 
 /// The outcome of singleton init.

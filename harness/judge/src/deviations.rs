@@ -351,6 +351,22 @@ struct DraftKey<'a> {
     precedent: Option<(&'a str, Option<&'a str>)>,
 }
 
+/// An entry of a draft. An entry for another system has no findings.
+struct DraftEntry<'a> {
+    key: DraftKey<'a>,
+    scenarios: Vec<&'a str>,
+    findings: Vec<&'a Finding>,
+}
+
+/// Returns the entry with these properties, which is added if it does not exist.
+fn entry_with<'e, 'a>(entries: &'e mut Vec<DraftEntry<'a>>, key: DraftKey<'a>) -> &'e mut DraftEntry<'a> {
+    let place = entries.iter().position(|entry| entry.key == key).unwrap_or_else(|| {
+        entries.push(DraftEntry { key, scenarios: Vec::new(), findings: Vec::new() });
+        entries.len() - 1
+    });
+    &mut entries[place]
+}
+
 /// Returns a text that states the number of entries in a draft and, if reasons are missing, asks the user to add them. Returns `None` if
 /// the draft has no entries.
 pub fn summarize_draft(text: &str) -> Option<String> {
@@ -390,7 +406,7 @@ pub fn draft(
 ) -> String {
     // The draft includes violations of SHOULD requirements even if they do not make the run red.
     let strict = strict.max(Strictness::Should);
-    let mut entries: Vec<(DraftKey<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
+    let mut entries: Vec<DraftEntry<'_>> = Vec::new();
     for result in results {
         let found: Vec<(&JudgedFinding, bool)> = match &result.attempts {
             Some(attempts) => attempts.found.iter().map(|found| (&found.finding, found.absent)).collect(),
@@ -411,18 +427,11 @@ pub fn draft(
                 some_systems: precedent.is_some_and(|entry| entry.some_systems),
                 precedent: precedent.map(|entry| (entry.reason.as_str(), entry.link.as_deref())),
             };
-            let place = match entries.iter().position(|(known, ..)| *known == key) {
-                Some(place) => place,
-                None => {
-                    entries.push((key, Vec::new(), Vec::new()));
-                    entries.len() - 1
-                }
-            };
-            let (_, scenarios, findings) = &mut entries[place];
-            if !scenarios.contains(&result.scenario.as_str()) {
-                scenarios.push(&result.scenario);
+            let entry = entry_with(&mut entries, key);
+            if !entry.scenarios.contains(&result.scenario.as_str()) {
+                entry.scenarios.push(&result.scenario);
             }
-            findings.push(finding);
+            entry.findings.push(finding);
         }
     }
     let quoted = |text: &str| toml::Value::from(text).to_string();
@@ -437,35 +446,29 @@ pub fn draft(
         quoted(implementation)
     );
     // On another system, the same scenarios may show other findings.
-    let mut elsewhere: Vec<(DraftKey<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
-    for scenario in
-        entries.iter().filter(|(key, ..)| key.some_systems).flat_map(|(_, scenarios, _)| scenarios)
-    {
-        let known = precedents.iter().flat_map(|known| known.some_systems(scenario));
-        for entry in known {
-            let is_drafted = |(key, scenarios, _): &(DraftKey<'_>, Vec<&str>, _)| {
-                key.requirement == entry.requirement && scenarios.contains(scenario)
+    let depends = |entry: &&DraftEntry<'_>| entry.key.some_systems;
+    let dependent: Vec<&str> =
+        entries.iter().filter(depends).flat_map(|e| e.scenarios.iter().copied()).collect();
+    for scenario in dependent {
+        for known in precedents.iter().flat_map(|known| known.some_systems(scenario)) {
+            let is_drafted = |entry: &DraftEntry<'_>| {
+                entry.key.requirement == known.requirement && entry.scenarios.contains(&scenario)
             };
-            if entries.iter().chain(&elsewhere).any(is_drafted) {
+            if entries.iter().any(is_drafted) {
                 continue;
             }
             let key = DraftKey {
-                requirement: &entry.requirement,
-                symptom: entry.symptom.clone().unwrap_or_default(),
-                sometimes: entry.sometimes,
+                requirement: &known.requirement,
+                symptom: known.symptom.clone().unwrap_or_default(),
+                sometimes: known.sometimes,
                 some_systems: true,
-                precedent: Some((&entry.reason, entry.link.as_deref())),
+                precedent: Some((&known.reason, known.link.as_deref())),
             };
-            match elsewhere.iter_mut().find(|(known, ..)| *known == key) {
-                Some((_, scenarios, _)) => scenarios.push(scenario),
-                None => elsewhere.push((key, vec![scenario], Vec::new())),
-            }
+            entry_with(&mut entries, key).scenarios.push(scenario);
         }
     }
-    entries.extend(elsewhere);
-    for (DraftKey { requirement, symptom, sometimes, some_systems, precedent }, scenarios, findings) in
-        entries
-    {
+    for DraftEntry { key, scenarios, findings } in entries {
+        let DraftKey { requirement, symptom, sometimes, some_systems, precedent } = key;
         let names: Vec<String> = scenarios.iter().map(|name| quoted(name)).collect();
         let names = match names.len() {
             1 => format!("[{}]", names[0]),

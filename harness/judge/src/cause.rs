@@ -255,8 +255,8 @@ fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     all.retain(|cause| !cause.findings.is_empty());
 }
 
-/// Minimum number of requirements that the rows of a scenario about lawful variations cite for the same observation at the same step. If
-/// there are so many, the cause is not a variation.
+/// Minimum number of requirements that the rows of a scenario about lawful variations must cite for the same observation at the same step
+/// before their findings are attributed to another cause than the variations.
 const MIN_UNRELATED_VARIATIONS: usize = 3;
 
 /// Merges findings about lawful variations that all show the same. Each row of such a scenario cites the requirement that allows its

@@ -1019,7 +1019,10 @@ fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String 
         (!is_readable || pattern.has_command(&line.text, line.framing)).then_some(why)
     });
     let valid = format_choices(choices, Some(line), |choice| choice.grade != Grade::Fail);
-    reason.map_or_else(|| valid.clone(), |why| format!("{valid} ({why})"))
+    match reason {
+        Some(why) => format!("{valid} ({why})"),
+        None => valid,
+    }
 }
 
 /// Describes the outcomes that were expected instead of `seen`: those that pass or, if none passes, the allowed outcomes other than `seen`.
@@ -1038,17 +1041,16 @@ fn format_choices(
     line: Option<&ReceivedMessage>,
     shown: impl Fn(&Choice) -> bool,
 ) -> String {
-    let accepting = |choice: &&Choice| match (&choice.kind, line) {
-        (ExpectationKind::Message(pattern), Some(line)) => pattern.matches(&line.text, line.framing).is_ok(),
-        _ => false,
-    };
-    let chosen = choices.iter().find(accepting).filter(|chosen| !shown(chosen));
+    fn accepted<'a>(choice: &'a Choice, line: Option<&ReceivedMessage>) -> Option<&'a str> {
+        let (ExpectationKind::Message(pattern), Some(line)) = (&choice.kind, line) else { return None };
+        pattern.matches(&line.text, line.framing).is_ok().then_some(&pattern.shown)
+    }
+    let chosen = choices.iter().find_map(|choice| Some((choice, accepted(choice, line)?)));
+    let rejected = chosen.filter(|(choice, _)| !shown(choice)).map(|(_, text)| text);
     let text = |choice: &Choice| match &choice.kind {
-        ExpectationKind::Message(pattern) => match chosen.filter(|_| accepting(&choice)).map(|c| &c.kind) {
-            Some(ExpectationKind::Message(rejected)) => {
-                format!("{} other than {}", pattern.shown, rejected.shown)
-            }
-            _ => pattern.shown.clone(),
+        ExpectationKind::Message(pattern) => match rejected.filter(|_| accepted(choice, line).is_some()) {
+            Some(rejected) => format!("{} other than {rejected}", pattern.shown),
+            None => pattern.shown.clone(),
         },
         ExpectationKind::Newline => "a bare newline".into(),
         ExpectationKind::Close => CONNECTION_END.into(),

@@ -232,13 +232,11 @@ pub const STEPS_WAIT_HELP: &str = "squeue -s lists the steps; use a new allocati
 fn excuse_waiting_steps(outcome: &mut ScenarioOutcome) {
     // Before the first process starts, the launch itself may wait, and the processes start late.
     let is_start = |event: &&Event| matches!(event.kind, EventKind::Started { .. });
-    let started = outcome.events.iter().find(is_start).map_or(0, |event| event.seq);
     let waits = |event: &&Event| match &event.kind {
-        EventKind::Output { line, .. } => String::from_utf8_lossy(&line.0).contains(STEPS_WAIT),
+        EventKind::Output { line, .. } => memchr::memmem::find(&line.0, STEPS_WAIT.as_bytes()).is_some(),
         _ => false,
     };
-    let Some(since) = outcome.events.iter().filter(waits).map(|event| event.seq).find(|seq| *seq >= started)
-    else {
+    let Some(since) = outcome.events.iter().skip_while(|e| !is_start(e)).find(waits).map(|e| e.seq) else {
         return;
     };
     let found = outcome.findings.len();
@@ -587,7 +585,7 @@ mod tests {
     use super::*;
     use crate::backtrace::StackFrame;
     use crate::event::{Exit, SilenceProof};
-    use crate::testing::{P, cited_by, event, events, numbered, printed};
+    use crate::testing::{P, cited_by, event, events, numbered, printed, started};
 
     /// Returns the outcome of a scenario that tests a server.
     fn outcome(events: Vec<Event>, findings: Vec<Finding>) -> ScenarioOutcome {
@@ -611,7 +609,7 @@ mod tests {
             ..Finding::new(ids::RFC13_ABNF_C_SPAWN, PartyKind::Server, "an answer", "silence")
         };
         let busy = "srun: Job 1 step creation temporarily disabled, retrying (Requested nodes are busy)";
-        let events = vec![Event::new(3, printed(busy))];
+        let events = vec![Event::new(1, started(P, &[])), Event::new(3, printed(busy))];
         let result = result_of(outcome(events, vec![finding]), &embedded_catalogue().expect("a catalogue"));
         assert_eq!(result.verdict, verdict, "{result:?}");
     }

@@ -242,10 +242,8 @@ pub struct ServerParty {
     agents: HashSet<i32>,
     /// The server's processes at the other end of the runner's connections.
     peers: BTreeSet<i32>,
-    /// The processes in `peers` other than the launcher, if the kernel reports their exits.
+    /// The processes in `peers` and their ancestors below the launched command, if the kernel reports their exits.
     deaths: Option<Vec<ForeignProcess>>,
-    /// The processes between the launched command and a process to which agents are connected: the launcher, if a script has started it.
-    launchers: Vec<i32>,
     /// Names and signals of the killed processes at the other end of relayed connections, by location and process id.
     remote_deaths: HashMap<(String, i32), (String, i32)>,
     idle: IdleCheck,
@@ -363,7 +361,6 @@ impl ServerParty {
             agents: HashSet::new(),
             peers: BTreeSet::new(),
             deaths: environment.kernel_reports_exits.then(Vec::new),
-            launchers: Vec::new(),
             remote_deaths: HashMap::new(),
             idle: IdleCheck::default(),
             polls: PollCount::default(),
@@ -520,12 +517,12 @@ impl ServerParty {
                 if let Some(deaths) = self.deaths.as_mut().filter(|_| pid != launcher)
                     && !deaths.iter().any(|m| m.has_pid(pid))
                 {
-                    // The command of the launch may be a script, and the launcher may be its child.
-                    self.launchers = tree::between(launcher, pid);
-                    let missing = |pid: &i32| !deaths.iter().any(|m| m.has_pid(*pid));
-                    let found: Vec<i32> =
-                        self.launchers.iter().copied().chain([pid]).filter(missing).collect();
-                    deaths.extend(found.into_iter().filter_map(ForeignProcess::new));
+                    // The launched command may be a script that has started the launcher as a child.
+                    for pid in tree::between(launcher, pid).into_iter().chain([pid]) {
+                        if !deaths.iter().any(|m| m.has_pid(pid)) {
+                            deaths.extend(ForeignProcess::new(pid));
+                        }
+                    }
                 }
             }
             let connection = NonBlockingStream::over(fd);
@@ -713,9 +710,8 @@ impl ServerParty {
         self.report_deaths();
         // The program that starts a single proxy kills itself with the signal that killed the proxy, and so do some programs that start a
         // launcher, such as `timeout`. Their deaths must not be reported as another crash.
-        let starts =
-            |dead: &ForeignProcess| self.is_proxy || self.launchers.iter().any(|pid| dead.has_pid(*pid));
-        let is_reported = self.deaths.iter().flatten().any(|dead| dead.is_reported() && starts(dead));
+        let is_launcher = |dead: &ForeignProcess| self.is_proxy || !self.peers.contains(&dead.pid());
+        let is_reported = self.deaths.iter().flatten().any(|dead| dead.is_reported() && is_launcher(dead));
         if let Exit::Signal(signal) = exit
             && !is_reported
         {

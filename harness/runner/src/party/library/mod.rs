@@ -12,7 +12,6 @@ use std::path::Path;
 
 use pmi_judge::event::EventKind;
 use pmi_scenario::ast::Dialect;
-use pmi_scenario::signature;
 
 pub use launch::Library;
 pub(crate) use launch::LibraryParty;
@@ -26,17 +25,17 @@ pub fn exports(path: &Path) -> Vec<String> {
     }
 }
 
-/// Checks that a file is a shared library that exports functions of PMI.
+/// Checks that a file is a shared library that exports functions of PMI-1 or PMI-2.
 ///
 /// # Errors
 ///
-/// Returns an error if the file cannot be read, is not a shared library, or exports no function of PMI.
+/// Returns an error if the file cannot be read, is not a shared library, or exports no function of PMI-1 or PMI-2.
 pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
     object::read(path).map(drop)
 }
 
-/// Returns the dialects whose C API a library exports. A library that exports neither API is treated as exporting RFC 13's API, so that the
-/// attempt to load the library reports the error.
+/// Returns the dialects whose C API a library exports. A library that exports neither API is treated as exporting RFC 13's API; [`check`]
+/// reports the error.
 pub fn apis_or_first(path: &Path) -> Vec<Dialect> {
     let apis = apis(path);
     if apis.is_empty() { vec![Dialect::default()] } else { apis }
@@ -44,8 +43,5 @@ pub fn apis_or_first(path: &Path) -> Vec<Dialect> {
 
 /// Returns the dialects whose C API a library exports. The result is empty if the library's file cannot be read.
 pub fn apis(path: &Path) -> Vec<Dialect> {
-    let functions = exports(path);
-    let has =
-        |dialect| signature::functions(dialect).iter().any(|f| functions.iter().any(|name| name == f.name));
-    Dialect::ALL.into_iter().filter(|dialect| has(*dialect)).collect()
+    object::apis(&exports(path))
 }

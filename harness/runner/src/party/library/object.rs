@@ -8,6 +8,8 @@ use object::read::elf::{Dyn, ElfFile32, ElfFile64, FileHeader};
 use object::{Endianness, FileKind, Object, ObjectSymbol, SymbolKind, elf};
 
 use pmi_judge::event::EventKind;
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::signature;
 
 /// The error for a file that cannot be read as a shared library.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +33,9 @@ enum Unreadable {
     NoFormat,
     #[error("a program, not a shared library")]
     Program,
-    #[error("exports no function of PMI; a library in C++ must declare its functions as extern \"C\"")]
+    #[error(
+        "exports no function of PMI-1 or PMI-2; a library in C++ must declare its functions as extern \"C\""
+    )]
     NoFunction,
 }
 
@@ -57,11 +61,18 @@ pub(super) fn read(path: &Path) -> Result<EventKind, UnreadableLibrary> {
         }
         kind => return Err(at(Unreadable::Kind(kind))),
     };
-    if functions.is_empty() {
+    if apis(&functions).is_empty() {
         return Err(at(Unreadable::NoFunction));
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(EventKind::LibraryFile { name, soname, functions })
+}
+
+/// Returns the dialects of whose C API at least one of these functions is part.
+pub(super) fn apis(functions: &[String]) -> Vec<Dialect> {
+    let has =
+        |dialect| signature::functions(dialect).iter().any(|f| functions.iter().any(|name| name == f.name));
+    Dialect::ALL.into_iter().filter(|dialect| has(*dialect)).collect()
 }
 
 fn functions<'a>(file: &impl Object<'a>) -> Vec<String> {

@@ -247,8 +247,8 @@ impl Implementation {
         let mut this = Self::new(argument, words.clone());
         if program_name(&words).is_some_and(|name| name == "srun") {
             this.cancel = Some(CANCEL_STEPS.to_owned());
-            this.notices = srun_notices(&words, &this.env);
         }
+        this.notices = srun_notices(&words, &this.env);
         if has_placeholder(&words, "{port}") {
             this.is_hydra(&words[0]);
             this.singleton = Some(words);
@@ -707,9 +707,12 @@ fn check_count_option(words: &[String], label: &str) -> Result<(), Implementatio
     )))
 }
 
-/// Returns notices about `srun` options that most runs need but that neither the command nor the environment contains; `env` adds to the
-/// environment. The command is run without changes.
+/// Returns notices about options that most runs of `srun` need but that neither the command nor the environment contains; `env` adds to the
+/// environment. The command is run without changes. Returns no notices for other commands.
 pub(super) fn srun_notices(words: &[String], env: &BTreeMap<String, String>) -> Vec<String> {
+    if program_name(words).is_none_or(|name| name != "srun") {
+        return Vec::new();
+    }
     let is_given = |option: &&str| words.iter().any(|word| word.starts_with(*option));
     let lacking = SRUN_OPTIONS.iter().filter(|(options, variable, _)| {
         !options.iter().any(is_given) && !env.contains_key(*variable) && std::env::var_os(variable).is_none()

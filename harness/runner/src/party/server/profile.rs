@@ -241,9 +241,7 @@ fn read(
         this.cancel = Some(cancel);
     }
     this.env = profile.env;
-    if !this.notices.is_empty() {
-        this.notices = implementation::srun_notices(&this.command, &this.env);
-    }
+    this.notices = implementation::srun_notices(&this.command, &this.env);
     let recorded = profile.deviations.as_deref().map(recorded);
     let there = profile.version_from.as_deref().and_then(printed_version);
     match (&profile.version, &there) {

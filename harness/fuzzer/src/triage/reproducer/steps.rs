@@ -142,6 +142,19 @@ fn folder(text: &[u8]) -> Option<String> {
     is_group.then_some(folder)
 }
 
+/// Removes the connections that end after the last message, with the remaining steps of their processes. A connection ends when its server
+/// dies, and its process may not even have started when the server dies again.
+fn remove_ends(steps: &mut Vec<(Proc, ReproducerStep)>) {
+    let is_end = |step: &ReproducerStep| matches!(step, ReproducerStep::Receive(Some(message), _) if message.is_empty());
+    let is_message = |step: &ReproducerStep| {
+        matches!(step, ReproducerStep::Send(..) | ReproducerStep::Receive(..)) && !is_end(step)
+    };
+    let last = steps.iter().rposition(|(_, step)| is_message(step)).map_or(0, |at| at + 1);
+    let tail = steps.split_off(last);
+    let ended: Vec<Proc> = tail.iter().filter(|(_, step)| is_end(step)).map(|(proc, _)| *proc).collect();
+    steps.extend(tail.into_iter().filter(|(proc, _)| !ended.contains(proc)));
+}
+
 /// Returns the number after a word in the line of a step such as `0 P: exit 3`.
 fn number_after(line: &str, word: &str) -> Option<i32> {
     let (_, rest) = line.split_once(word)?;
@@ -214,17 +227,8 @@ impl ReproducerSession {
                 break;
             }
         }
-        // A connection ends when its server dies. The process of the connection may not even have started when the server dies again.
         if matches!(symptom, Symptom::Death { .. }) {
-            let ends = |step: &ReproducerStep| matches!(step, ReproducerStep::Receive(Some(message), _) if message.is_empty());
-            let speaks = |step: &ReproducerStep| {
-                matches!(step, ReproducerStep::Send(..) | ReproducerStep::Receive(..)) && !ends(step)
-            };
-            let last = reader.steps.iter().rposition(|(_, step)| speaks(step)).map_or(0, |at| at + 1);
-            let tail = reader.steps.split_off(last);
-            let ended: Vec<Proc> =
-                tail.iter().filter(|(_, step)| ends(step)).map(|(proc, _)| *proc).collect();
-            reader.steps.extend(tail.into_iter().filter(|(proc, _)| !ended.contains(proc)));
+            remove_ends(&mut reader.steps);
         }
         let look = match (reader.final_check.take(), symptom) {
             (Some(look), _) => look,

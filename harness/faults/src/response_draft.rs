@@ -1,5 +1,7 @@
 //! A response that has not been encoded yet, so that steps can change every part of it.
 
+use std::rc::Rc;
+
 use pmi_reference::{ResponseHeader, ResponseParts};
 use pmi_wire::{Framing, Proc};
 
@@ -16,14 +18,14 @@ pub(crate) enum LengthFormat {
     Text(&'static str),
 }
 
-/// A response as tuples.
+/// A response as tuples. Each edit of a response is applied to a clone, so clones share keys and values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResponseDraft {
     /// The process that receives the response.
     pub to: Proc,
     header: ResponseHeader,
     /// The tuples: `cmd`, `rc`, the operation's own fields and `msg`, in this order. The response to abort has no tuples.
-    pub tuples: Vec<(Vec<u8>, Vec<u8>)>,
+    pub tuples: Vec<(Rc<[u8]>, Rc<Vec<u8>>)>,
     /// The bytes before the first tuple.
     pub prefix: &'static [u8],
     /// The bytes between two tuples.
@@ -49,7 +51,7 @@ impl ResponseDraft {
         Self {
             to,
             header: response.header.clone(),
-            tuples: response.tuples(),
+            tuples: response.tuples().into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
             prefix: b"",
             separator: between,
             terminator: end,
@@ -66,14 +68,21 @@ impl ResponseDraft {
         self.header.key(name)
     }
 
-    pub(super) fn get(&mut self, name: &str) -> Option<&mut Vec<u8>> {
-        let key = self.key(name);
-        self.tuples.iter_mut().find(|(k, _)| k == key.as_bytes()).map(|(_, v)| v)
+    /// Returns the value of a field.
+    pub(super) fn get(&self, name: &str) -> Option<&Vec<u8>> {
+        let key = self.key(name).as_bytes();
+        self.tuples.iter().find(|(k, _)| **k == *key).map(|(_, value)| &**value)
+    }
+
+    /// Returns the value of a field, to be changed.
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Vec<u8>> {
+        let key = self.key(name).as_bytes();
+        self.tuples.iter_mut().find(|(k, _)| **k == *key).map(|(_, value)| Rc::make_mut(value))
     }
 
     /// Replaces the value of a key, or adds the tuple at the end.
     pub(super) fn set(&mut self, key: &str, value: impl Into<Vec<u8>>) {
-        match self.get(key) {
+        match self.get_mut(key) {
             Some(old) => *old = value.into(),
             None => self.add(key, value),
         }
@@ -81,14 +90,14 @@ impl ResponseDraft {
 
     /// Adds a tuple at the end.
     pub(super) fn add(&mut self, key: &str, value: impl Into<Vec<u8>>) {
-        self.tuples.push((self.key(key).as_bytes().to_vec(), value.into()));
+        self.tuples.push((self.key(key).as_bytes().into(), Rc::new(value.into())));
     }
 
     /// Turns a failure or a miss into a success with this result.
     pub(super) fn succeed(&mut self, name: &str, value: impl Into<Vec<u8>>) {
-        self.tuples.retain(|(key, _)| !matches!(&key[..], b"msg" | b"errmsg"));
+        self.tuples.retain(|(key, _)| !matches!(&**key, b"msg" | b"errmsg"));
         self.set("rc", "0");
-        if let Some(found) = self.get("found") {
+        if let Some(found) = self.get_mut("found") {
             *found = b"TRUE".to_vec();
         }
         self.set(name, value);
@@ -97,27 +106,27 @@ impl ResponseDraft {
     /// Removes the fields with these names or, if `keep` is true, all other fields.
     pub(super) fn retain(&mut self, names: &[&str], keep: bool) {
         let keys: Vec<&str> = names.iter().map(|name| self.key(name)).collect();
-        self.tuples.retain(|(key, _)| keys.iter().any(|k| k.as_bytes() == key) == keep);
+        self.tuples.retain(|(key, _)| keys.iter().any(|k| *k.as_bytes() == **key) == keep);
     }
 
     /// Adds a tuple after `cmd`.
     pub(super) fn insert(&mut self, key: &str, value: impl Into<Vec<u8>>) {
         let at = self.tuples.len().min(1);
-        self.tuples.insert(at, (key.as_bytes().to_vec(), value.into()));
+        self.tuples.insert(at, (key.as_bytes().into(), Rc::new(value.into())));
     }
 
     pub(super) fn rename(&mut self, key: &str, new: &str) {
         let key = self.key(key);
         for (k, _) in &mut self.tuples {
-            if k == key.as_bytes() {
-                *k = new.as_bytes().to_vec();
+            if **k == *key.as_bytes() {
+                *k = new.as_bytes().into();
             }
         }
     }
 
     /// Moves a tuple to another position. Does nothing if the tuple does not exist.
     pub(super) fn move_to(&mut self, key: &str, place: usize) {
-        if let Some(at) = self.tuples.iter().position(|(k, _)| k == key.as_bytes()) {
+        if let Some(at) = self.tuples.iter().position(|(k, _)| **k == *key.as_bytes()) {
             let tuple = self.tuples.remove(at);
             self.tuples.insert(place.min(self.tuples.len()), tuple);
         }
@@ -130,13 +139,13 @@ impl ResponseDraft {
         }
     }
 
-    pub(super) fn has_mapping(&mut self) -> bool {
+    pub(super) fn has_mapping(&self) -> bool {
         self.get("value").is_some_and(|value| value.starts_with(b"(vector"))
     }
 
     /// Turns the response into a failure, without the operation's own tuples.
     pub(super) fn fail(&mut self) {
-        self.tuples.retain(|(key, _)| matches!(&key[..], b"cmd" | b"thrid"));
+        self.tuples.retain(|(key, _)| matches!(&**key, b"cmd" | b"thrid"));
         self.add("rc", if self.length.is_some() { "1" } else { "-1" });
     }
 
@@ -149,11 +158,11 @@ impl ResponseDraft {
             }
             line.extend_from_slice(key);
             line.push(b'=');
-            match self.doubles_semicolons {
-                true => value
-                    .iter()
-                    .for_each(|b| line.extend(std::iter::repeat_n(*b, 1 + usize::from(*b == b';')))),
-                false => line.extend_from_slice(value),
+            for part in value.split_inclusive(|b| self.doubles_semicolons && *b == b';') {
+                line.extend_from_slice(part);
+                if self.doubles_semicolons && part.ends_with(b";") {
+                    line.push(b';');
+                }
             }
         }
         line.extend_from_slice(self.terminator);

@@ -24,6 +24,7 @@ use pmi_scenario::ImplementationKind;
 use pmi_scenario::ast::{Capability, Dialect, Scenario};
 use pmi_scenario::requirement::{BoundParty, Requirement, RequirementSet};
 use pmi_scenario::suite::Suite;
+use pmi_wire::Framing;
 
 /// Maximum number of events in a short scenario. Longer scenarios repeat an operation up to hundreds of times.
 const MAX_SHORT_SCENARIO: usize = 250;
@@ -254,8 +255,8 @@ fn in_parallel<T: Send>(count: usize, jobs: usize, work: impl Fn(usize) -> T + S
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Plays each scenario once against a server without faults and variations, which records the effects that each fault and variation would
-/// have had. Uses `jobs` threads.
+/// Plays each scenario once against a server without faults and variations, which records the effects that each fault and variation of
+/// the scenario's dialect would have had. Uses `jobs` threads.
 fn rehearse<'a>(
     suite: &'a Suite,
     faults: &[&'static Fault],
@@ -263,12 +264,20 @@ fn rehearse<'a>(
     jobs: usize,
     limits: ScenarioLimits,
 ) -> Vec<RehearsedScenario<'a>> {
-    let behaviour = faults.iter().chain(variations).copied().collect::<Behaviour>().with_rehearsal();
+    let entries: Vec<&'static Fault> = faults.iter().chain(variations).copied().collect();
+    let of_framing = |framing| entries.iter().copied().filter(move |entry| entry.dialects.has(framing));
+    let behaviour = |framing| of_framing(framing).collect::<Behaviour>().with_rehearsal();
+    let (of_lines, of_frames) = (behaviour(Framing::Lines), behaviour(Framing::Frames));
     let exchanged = |e: &&Event| !matches!(e.kind, EventKind::Expected(_) | EventKind::Silence { .. });
     let scenarios: Vec<&Scenario> = in_memory(suite).collect();
     in_parallel(scenarios.len(), jobs, |number| {
         let scenario = scenarios[number];
-        let (outcome, shows) = play_scenario(suite, scenario, &behaviour, limits);
+        let framing = scenario.dialect.framing();
+        let behaviour = if framing == Framing::Lines { &of_lines } else { &of_frames };
+        let (outcome, shown) = play_scenario(suite, scenario, behaviour, limits);
+        let mut shown = shown.into_iter();
+        let shows = entries.iter().map(|entry| entry.dialects.has(framing) && shown.next() == Some(true));
+        let shows = shows.collect();
         let length = outcome.events.iter().filter(exchanged).count();
         RehearsedScenario { scenario, length, plain: punishment(suite, scenario, outcome), shows }
     })
@@ -536,7 +545,9 @@ mod tests {
             assert!(short().any(|r| r.shows[number]), "{}", variation.name);
         }
         for (number, fault) in faults.iter().enumerate().step_by(17) {
-            for r in rehearsed.iter().filter(|r| r.length <= MAX_SHORT_SCENARIO && !r.shows[number]) {
+            let applies = |r: &&RehearsedScenario<'_>| fault.dialects.has(r.scenario.dialect.framing());
+            let skipped = rehearsed.iter().filter(|r| r.length <= MAX_SHORT_SCENARIO && !r.shows[number]);
+            for r in skipped.filter(applies) {
                 let (outcome, shown) = play_scenario(&suite, r.scenario, &fault.behaviour(), limits);
                 assert_eq!(shown, [false], "{} in {}", fault.name, r.scenario.name);
                 assert!(

@@ -9,7 +9,7 @@ impl Editable for ResponseDraft {
         let filled = |text| fill(text, circumstances);
         match words {
             // Steps that are conditions.
-            ["if", key, value] => return Ok(self.get(key).is_some_and(|v| v == value.as_bytes())),
+            ["if", key, value] => return Ok(self.get(key).is_some_and(|v| *v == value.as_bytes())),
             ["if-has", key] => return Ok(self.get(key).is_some()),
             ["unless-has", key] => return Ok(self.get(key).is_none()),
             ["unless-empty"] => return Ok(!self.tuples.is_empty()),
@@ -23,7 +23,7 @@ impl Editable for ResponseDraft {
             ["keep", names @ ..] => self.retain(names, true),
             ["keep-first", count] => self.tuples.truncate(number(count)?),
             ["rename", key, new] => self.rename(key, new),
-            ["in", key, words @ ..] => match self.get(key) {
+            ["in", key, words @ ..] => match self.get_mut(key) {
                 Some(value) => return value.step(words, circumstances),
                 None => return Vec::<u8>::new().step(words, circumstances),
             },
@@ -35,7 +35,7 @@ impl Editable for ResponseDraft {
             ["move-to-end", key] => self.move_to(key, self.tuples.len()),
             ["reverse"] => self.reverse(),
             ["reverse-before-value"] => {
-                let value = self.tuples.iter().position(|(key, _)| key == b"value");
+                let value = self.tuples.iter().position(|(key, _)| **key == *b"value");
                 let value = value.map(|at| self.tuples.remove(at));
                 self.reverse();
                 self.tuples.extend(value);

@@ -13,6 +13,9 @@ impl Server {
         let effect = self.barrier_effect(from);
         if effect == Some(BarrierEffect::AtOnceAndRequestsWait) {
             self.server.reply(from, header, OperationResult::done());
+            if self.all_entered(from) {
+                self.forget_round(from.group);
+            }
             return self.resume_requests();
         }
         let entered = self.state().rare.entered.entry(from.group).or_default();

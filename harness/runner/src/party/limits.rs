@@ -1,10 +1,13 @@
 //! Time and output limits of an implementation under test.
 
-use std::sync::LazyLock;
-use std::time::Duration;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Maximum factor by which waits are extended on a loaded machine.
 const MAX_SLOWDOWN: f64 = 10.0;
+
+/// The time for which a reading of the machine's load is used.
+const LOAD_AGE: Duration = Duration::from_millis(100);
 
 /// The limits of a scenario.
 #[derive(Debug, Clone, Copy)]
@@ -37,11 +40,22 @@ impl ScenarioLimits {
     }
 }
 
-/// Returns the factor by which a process may currently take longer than on an idle machine.
+/// Returns the factor by which a process may currently take longer than on an idle machine. Reads the machine's load at most once in
+/// [`LOAD_AGE`].
 fn current_slowdown() -> f64 {
     static PROCESSORS: LazyLock<usize> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    std::fs::read_to_string("/proc/loadavg").map_or(1.0, |load| slowdown(&load, *PROCESSORS))
+    static LATEST: Mutex<Option<(Instant, f64)>> = Mutex::new(None);
+    let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+    match *latest {
+        Some((read_at, slowdown)) if read_at.elapsed() < LOAD_AGE => slowdown,
+        _ => {
+            let load = std::fs::read_to_string("/proc/loadavg");
+            let slowdown = load.map_or(1.0, |load| slowdown(&load, *PROCESSORS));
+            *latest = Some((Instant::now(), slowdown));
+            slowdown
+        }
+    }
 }
 
 /// Returns the number of runnable threads per processor, from the contents of `/proc/loadavg`: the average or the current number, whichever

@@ -36,9 +36,10 @@ pub fn insert_tap(command: &[String]) -> Result<Vec<String>, UnknownTapPosition>
         {
             return UnknownTapPosition(missing_program_error(launcher));
         }
+        let launcher = command.first().map_or("mpiexec", String::as_str);
         UnknownTapPosition(format!(
             "cannot find the program in \"{shown}\": write {TAP_PLACEHOLDER} before it, as in\n  \
-             pmi-conform record -- mpiexec -n 4 {TAP_PLACEHOLDER} ./a.out"
+             pmi-conform record -- {launcher} OPTIONS {TAP_PLACEHOLDER} PROGRAM"
         ))
     })?;
     let mut placed = command.to_vec();
@@ -59,6 +60,7 @@ fn program(command: &[String]) -> Option<usize> {
     while let Some(word) = command.get(at) {
         match word.as_str() {
             option if options.contains(&option) => at += 2,
+            option if option.starts_with("--") && option.contains('=') => at += 1,
             option if option.starts_with('-') => return None,
             _ => {
                 // After `:`, the command may start further programs, which would have no tap.
@@ -90,6 +92,7 @@ mod tests {
             ("mpiexec -n 4 ./a -n 5", "mpiexec -n 4 {tap} ./a -n 5"),
             ("/opt/bin/mpiexec.hydra ./a", "/opt/bin/mpiexec.hydra {tap} ./a"),
             ("flux run -n 2 a", "flux run -n 2 {tap} a"),
+            ("srun --mpi=pmi2 -n 2 ./a", "srun --mpi=pmi2 -n 2 {tap} ./a"),
         ] {
             assert_eq!(insert_tap(&words(given)), Ok(words(expected)), "{given}");
         }
@@ -97,7 +100,8 @@ mod tests {
             ["pm ./a", "mpiexec -f hosts -n 2 ./a", "mpiexec -n 2", "mpiexec -n 1 a : -n 1 b", "flux ./a"]
         {
             let error = insert_tap(&words(doubtful)).unwrap_err().to_string();
-            assert!(error.contains("write {tap} before it"), "{error}");
+            let example = format!("pmi-conform record -- {} OPTIONS {{tap}} PROGRAM", words(doubtful)[0]);
+            assert!(error.contains("write {tap} before it") && error.ends_with(&example), "{error}");
         }
         let error = insert_tap(&words("/nowhere/pm ./a")).unwrap_err().to_string();
         assert_eq!(error, "/nowhere/pm: no such program: the file does not exist");

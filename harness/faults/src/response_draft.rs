@@ -18,6 +18,9 @@ pub(crate) enum LengthFormat {
     Text(&'static str),
 }
 
+/// The key and the value of a tuple.
+type SharedTuple = (Rc<[u8]>, Rc<Vec<u8>>);
+
 /// A response as tuples. Each edit of a response is applied to a clone, so clones share keys and values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResponseDraft {
@@ -25,7 +28,7 @@ pub(crate) struct ResponseDraft {
     pub to: Proc,
     header: ResponseHeader,
     /// The tuples: `cmd`, `rc`, the operation's own fields and `msg`, in this order. The response to abort has no tuples.
-    pub tuples: Vec<(Rc<[u8]>, Rc<Vec<u8>>)>,
+    pub tuples: Vec<SharedTuple>,
     /// The bytes before the first tuple.
     pub prefix: &'static [u8],
     /// The bytes between two tuples.

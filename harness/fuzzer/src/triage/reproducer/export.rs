@@ -201,6 +201,29 @@ mod tests {
     }
 
     #[test]
+    fn script_stops_the_server_while_hundreds_of_ranks_send() {
+        let ranks = 0..120;
+        let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
+        let mut events: Vec<_> = ranks.clone().map(|n| asks(n, init)).collect();
+        events.extend(ranks.clone().map(|n| responds(n, "cmd=response_to_init rc=0\n")));
+        events.extend(ranks.map(|n| asks(n, &format!("cmd=get kvsname=kvs key=absent-{n}\n"))));
+        events.push(responds(0, "cmd=get_result rc=0 value=\n"));
+        let last = events.len() as u64;
+        let script = script(events, last, "\"cmd=get_result rc=0 value=\"").unwrap();
+        let places = [
+            "send(\"0.0-119\"",
+            "server(19)",
+            "key=absent-0",
+            "key=absent-119",
+            "server(18)",
+            "shown = recv",
+        ]
+        .map(|text| script.find(text).unwrap_or_else(|| panic!("{text}: {script}")));
+        assert!(places.is_sorted(), "{places:?}: {script}");
+        assert!(script.lines().count() <= LINES && is_python(&script), "{script}");
+    }
+
+    #[test]
     fn script_expects_silence_for_a_missing_response() {
         let silence = EventKind::NoResponse { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
         let observed_twice = vec![asks(1, "cmd=get_maxes\n"), silence.clone(), silence];

@@ -1,6 +1,7 @@
 //! Writes the Python script of a reproducer.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use pmi_judge::event::Exit;
 use pmi_wire::{ConnectionMethod, Framing, Proc};
@@ -107,6 +108,12 @@ def managers():  # a process whose parent has ended gets another parent
 /// Python code that stores the names of the ranks' parents before the first step.
 const MANAGERS_BEFORE: &str = "next(each(\"0.0\")); before = managers()";
 
+/// Python code that stops the server while many requests are sent, and then lets it continue.
+const SERVER: &str = "\
+def server(signal):  # stopped while hundreds of ranks send their requests, as if it were busy
+    for pid in (job.pid, *open(f\"/proc/{job.pid}/task/{job.pid}/children\").read().split()): os.kill(int(pid), signal)
+";
+
 /// The end of every script for a server under test.
 const SCRIPT_END: &str = "\
 [control.close() for _, control, *_ in ranks.values()]
@@ -128,6 +135,8 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 const LETTERS_DEFINED: &str = "\
 def letters(n): return (b\"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\" * (n // 62 + 1))[:n]";
 
+/// Minimum number of requests that the server receives at once. The scripts do not wait between the requests of so many ranks.
+const MIN_BURST: usize = 100;
 /// Minimum length of a run that is written as `letters(n)` or `b"x" * n` instead of a literal.
 const MIN_RUN_LENGTH: usize = 40;
 /// The initial limit on the width of a line of steps. The limit is raised if the script would otherwise have too many lines.
@@ -170,17 +179,18 @@ impl PythonScript<'_> {
             .replace("@GROUPS@", &groups.to_string())
             .replace("@PROXY@\n", &if dies_elsewhere { format!("{PROXY}\n") } else { String::new() });
         let calls = self.calls();
-        let calls: Vec<String> = match (look, calls.split_last()) {
-            (FinalCheck::LastStep, Some((last, before))) => {
-                let last = format!("said, shown = {}", last.text(*of_program));
-                before.iter().map(|call| call.text(*of_program)).chain([last]).collect()
-            }
-            _ => {
-                let first =
-                    matches!(look, FinalCheck::ManagerDies { .. }).then(|| MANAGERS_BEFORE.to_owned());
-                first.into_iter().chain(calls.iter().map(|call| call.text(*of_program))).collect()
-            }
-        };
+        let mut statements: Vec<String> = calls.iter().map(|call| call.text(*of_program)).collect();
+        if let (FinalCheck::LastStep, Some(last)) = (look, statements.last_mut()) {
+            last.insert_str(0, "said, shown = ");
+        }
+        let bursts = if *of_program { Vec::new() } else { bursts(&calls) };
+        for Range { start, end } in bursts.iter().rev() {
+            statements.insert(*end, "server(18)".to_owned());
+            statements.insert(*start, "server(19)".to_owned());
+        }
+        if matches!(look, FinalCheck::ManagerDies { .. }) {
+            statements.insert(0, MANAGERS_BEFORE.to_owned());
+        }
         let chance = self.about.chance();
         let seen = chance.as_ref().map(|chance| format!(", {chance}")).unwrap_or_default();
         let race = if is_held { format!("; {RACE_REMARK}") } else { String::new() };
@@ -193,20 +203,23 @@ impl PythonScript<'_> {
             comment(self.about.seen)
         );
         let mut defined = String::new();
-        if calls.iter().any(|call| call.contains("letters(")) {
+        if statements.iter().any(|statement| statement.contains("letters(")) {
             defined += LETTERS_DEFINED;
             defined.push('\n');
         }
         if matches!(look, FinalCheck::ManagerDies { .. }) {
             defined += MANAGERS;
         }
-        if calls.iter().any(|call| call.starts_with("stray(")) {
+        if statements.iter().any(|statement| statement.starts_with("stray(")) {
             defined += STRAY;
+        }
+        if !bursts.is_empty() {
+            defined += SERVER;
         }
         let end = self.check_symptom()
             + &end.replace("@EXPECTED@", &string(&comment(self.about.expected))).replace("@AGAIN@", &again);
         let others = [&head, &start, &defined, &end].map(|part| part.lines().count()).iter().sum::<usize>();
-        let steps = join_statements(&calls, LINES.saturating_sub(others).max(1));
+        let steps = join_statements(&statements, LINES.saturating_sub(others).max(1));
         format!("{head}{start}{defined}{steps}{end}")
     }
 
@@ -311,6 +324,22 @@ impl PythonScript<'_> {
                 .to_owned(),
         }
     }
+}
+
+/// Returns the ranges of calls in which at least [`MIN_BURST`] requests are sent without a pause, by processes that have already taken part.
+fn bursts(calls: &[ScriptCall<'_>]) -> Vec<Range<usize>> {
+    let sends = |call: &ScriptCall<'_>| matches!(call.step, ReproducerStep::Send(..));
+    let mut end = 0;
+    let runs = calls.chunk_by(|a, b| sends(a) && sends(b)).map(|run| {
+        end += run.len();
+        end - run.len()..end
+    });
+    let is_burst = |run: &Range<usize>| {
+        let mut senders = calls[run.clone()].iter().flat_map(|call| &call.processes);
+        let has_taken_part = |proc| calls[..run.start].iter().any(|call| call.processes.contains(proc));
+        sends(&calls[run.start]) && senders.clone().count() >= MIN_BURST && senders.all(has_taken_part)
+    };
+    runs.filter(is_burst).collect()
 }
 
 impl ScriptCall<'_> {

@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use pmi_judge::Judge;
+use pmi_judge::event::SilenceProof;
 use pmi_scenario::ast::{ProcessAction, Role, Step, StepAction, StepTarget};
 use pmi_wire::Proc;
 
@@ -56,11 +57,13 @@ impl Interpreter<'_> {
             let waiting: Vec<Proc> = self.deferred.keys().copied().collect();
             let over = |judge: &Judge| waiting.iter().any(|p| judge.has_input(*p));
             let deadline = Instant::now() + self.limits.step;
-            if self.process_events(deadline, SilenceMeaning::ResponseDue, &over)?.is_some()
+            if let Some(proof) = self.process_events(deadline, SilenceMeaning::ResponseDue, &over)?
                 && let Some(first) = waiting.first()
             {
-                // No response will arrive. The first waiting step reports this.
+                // No response will arrive. The first waiting step reports this, and need not wait again.
+                self.is_overdue = proof == SilenceProof::Timeout;
                 self.play_next(*first)?;
+                self.is_overdue = false;
             }
         }
         Ok(())

@@ -37,6 +37,8 @@ pub(super) struct Interpreter<'a> {
     pub(super) skipped_lines: Vec<usize>,
     /// In a free schedule, the steps that each rank has not reached yet.
     pub(super) deferred: BTreeMap<Proc, VecDeque<DeferredStep>>,
+    /// True if the time limit of the next deferred step has already passed.
+    pub(super) is_overdue: bool,
     /// True if the run has no expectations, and the sink has a watcher.
     pub(super) has_watcher: bool,
     /// True if the watcher has ended the scenario.
@@ -90,6 +92,7 @@ impl<'a> Interpreter<'a> {
             dismissed: HashSet::new(),
             skipped_lines: Vec::new(),
             deferred: BTreeMap::new(),
+            is_overdue: false,
             has_watcher: watching,
             ended_by_watcher: false,
             manager: None,
@@ -239,7 +242,7 @@ impl<'a> Interpreter<'a> {
             Some(WaitReason::Choice) => (self.limits.step, SilenceMeaning::Valid),
             Some(WaitReason::RequiredEvent) | None => (self.limits.step, SilenceMeaning::ResponseDue),
         };
-        let deadline = Instant::now() + wait;
+        let deadline = Instant::now() + if self.is_overdue { Duration::ZERO } else { wait };
         while let Some(proof) = self.process_events(deadline, silence, &|judge| {
             judge.expectation_state() != ExpectationState::Pending
         })? {

@@ -135,7 +135,7 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 const LETTERS_DEFINED: &str = "\
 def letters(n): return (b\"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\" * (n // 62 + 1))[:n]";
 
-/// Minimum number of requests that the server receives at once. The scripts do not wait between the requests of so many ranks.
+/// Minimum number of requests for which a script stops the server until all of them are sent.
 const MIN_BURST: usize = 100;
 /// Minimum length of a run that is written as `letters(n)` or `b"x" * n` instead of a literal.
 const MIN_RUN_LENGTH: usize = 40;

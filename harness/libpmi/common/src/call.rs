@@ -1,7 +1,6 @@
 //! A wrapper for all C API calls, and the return codes, which have the same values in PMI-1 and PMI-2.
 
 use std::ffi::c_int;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 /// The return codes that the libraries use.
@@ -24,13 +23,11 @@ pub enum Code {
     InvalidLength = 8,
 }
 
-/// Runs the body of an API function. Catches panics, which must not reach C, and serializes concurrent calls.
+/// Runs the body of an API function, and serializes concurrent calls.
 pub fn call<S>(process: &Mutex<Option<S>>, body: impl FnOnce(&mut Option<S>) -> Result<(), Code>) -> c_int {
-    let run = || body(&mut process.lock().unwrap_or_else(PoisonError::into_inner));
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(())) => Code::Success as c_int,
-        Ok(Err(code)) => code as c_int,
-        Err(_) => Code::Fail as c_int,
+    match body(&mut process.lock().unwrap_or_else(PoisonError::into_inner)) {
+        Ok(()) => Code::Success as c_int,
+        Err(code) => code as c_int,
     }
 }
 

@@ -83,7 +83,8 @@ pub trait Party {
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }
-    /// Skips the time of a `wait` step if the party has no clock. Returns whether the time was skipped.
+    /// Called when a `wait` step begins. Skips the time of the step if the party has no clock; otherwise, other launches may use the time.
+    /// Returns whether the time was skipped.
     fn pass_time(&mut self) -> bool {
         false
     }

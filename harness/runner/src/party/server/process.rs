@@ -985,6 +985,11 @@ impl Party for ServerParty {
             parent.and_then(Pid::from_raw).filter(|pid| kill_process(*pid, Signal::STOP).is_ok());
     }
 
+    fn pass_time(&mut self) -> bool {
+        self.slot.wait();
+        false
+    }
+
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming {
         let patient = silence != SilenceMeaning::Expected;
         let believes_polls = self.silence_times.accepts_polls || silence != SilenceMeaning::ResponseDue;

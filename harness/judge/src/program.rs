@@ -9,7 +9,7 @@ use pmi_scenario::requirement::Severity;
 use pmi_wire::pmi2::{KEY_MAX, is_key};
 use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, ResponseOutcome};
 
-use crate::builtin_requirements::NO_HANG;
+use crate::builtin_requirements::{EXITS_SUCCESSFULLY, NO_HANG};
 use crate::connections::{CompletedMessage, Connections};
 use crate::conversation::Conversation;
 use crate::crash::SignalCause;
@@ -701,6 +701,17 @@ impl ProgramState {
                     }
                     _ => {}
                 }
+            }
+            // Such a program reports success although it has asked its server to abort the job.
+            let succeeds = ExpectationKind::Exits(ExitPattern::Code(0));
+            let must_succeed = process.expectations.iter().find(|(_, duty)| duty.kind == succeeds);
+            if let Some((line, _)) = must_succeed
+                && requested_abort
+                && process.ended_well()
+            {
+                let expected = "no abort by a program that exits with status 0".to_owned();
+                let seen = "exit status 0 after a request to abort the job".to_owned();
+                find(EXITS_SUCCESSFULLY, *line, None, expected, seen);
             }
             if let Some((expected, seen)) = self.ignored_response(*p, process).filter(|_| is_met) {
                 let (line, at_most) = (process.last_situation, Some(Severity::Note));

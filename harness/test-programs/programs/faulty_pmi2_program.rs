@@ -4,13 +4,12 @@
 //! It shares no code with the harness, so that tests can detect wrong assumptions in the harness. It puts a key, enters the fence, gets the
 //! keys of all ranks and an attribute of its node, and prints them.
 
-use std::env;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::exit;
 
-use super::faulty_program::{Tuples, crash_if, fail, fail_if, goes_alone, lost, wait_if};
+use super::faulty_program::{Tuples, crash_if, descriptor, fail, fail_if, goes_alone, lost, wait_if};
 use super::selected_faults::{is_selected, variable, wait_for_ever};
 
 const BODY_MAX: usize = 64 * 1024;
@@ -21,8 +20,7 @@ pub(super) struct Pmi {
 
 impl Pmi {
     pub(super) fn connect() -> Self {
-        let fd = env::var("PMI_FD").ok().and_then(|text| text.parse().ok());
-        let fd = fd.unwrap_or_else(|| fail("PMI_FD is not a number"));
+        let fd = descriptor();
         // SAFETY: PMI_FD names a descriptor that was opened for this process, and nothing else in this process owns it.
         Self { socket: unsafe { UnixStream::from_raw_fd(fd) } }
     }
@@ -133,6 +131,7 @@ impl Pmi {
             let versions = ["pmi-version", "pmi-subversion", "debugged", "pmiverbose", "thrid"];
             fail_if("rejects-other-keys", !known.contains(&key) && !versions.contains(&key), "unknown key");
             fail_if("takes-errmsg-for-failure", key == "errmsg", value);
+            fail_if("looks-for-rc-anywhere", key.ends_with("rc") && value != "0", body.as_str());
             crash_if("errmsg-64", key == "errmsg" && value.len() >= 64);
             tuples.entry(key.to_owned()).or_insert_with(|| value.to_owned());
         }

@@ -107,16 +107,21 @@ pub(super) struct Pmi {
     vallen_max: usize,
 }
 
+/// Returns the descriptor in PMI_FD.
+pub(super) fn descriptor() -> i32 {
+    let text = env::var("PMI_FD").unwrap_or_default();
+    match () {
+        () if is_selected("assumes-fd-3") => 3,
+        () if is_selected("one-digit-fd") => text[..1].parse().unwrap_or(0),
+        () if is_selected("fd-in-a-byte") => i32::from(text.parse::<i32>().unwrap_or(0) as u8),
+        () if is_selected("crashes-on-bad-fd") && text.parse::<i32>().is_err() => crash(Signal::BUS),
+        () => text.parse().unwrap_or_else(|_| fail("PMI_FD is not a number")),
+    }
+}
+
 impl Pmi {
     pub(super) fn connect() -> Self {
-        let text = env::var("PMI_FD").unwrap_or_default();
-        let fd = match () {
-            () if is_selected("assumes-fd-3") => 3,
-            () if is_selected("one-digit-fd") => text[..1].parse().unwrap_or(0),
-            () if is_selected("fd-in-a-byte") => i32::from(text.parse::<i32>().unwrap_or(0) as u8),
-            () if is_selected("crashes-on-bad-fd") && text.parse::<i32>().is_err() => crash(Signal::BUS),
-            () => text.parse().unwrap_or_else(|_| fail("PMI_FD is not a number")),
-        };
+        let fd = descriptor();
         // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else in this process owns it.
         let socket = unsafe { UnixStream::from_raw_fd(fd) };
         Self { socket, buffer: Vec::new(), kvsname: String::new(), keylen_max: 64, vallen_max: 1024 }
@@ -399,6 +404,9 @@ pub(crate) fn main() {
     let name = pmi.must("cmd=get_my_kvsname", "my_kvsname");
     pmi.kvsname = name.get("kvsname").cloned().unwrap_or_else(|| fail("success without a name"));
     crash_if("crashes-on-odd-names", pmi.kvsname.contains('='));
+    if is_selected("lowers-the-kvsname") {
+        pmi.kvsname.make_ascii_lowercase();
+    }
     if is_selected("cuts-the-kvsname") {
         pmi.kvsname.truncate(64);
     }
@@ -503,6 +511,10 @@ pub(crate) fn main() {
         println!("{}", std::process::id());
     }
     if is_selected("leaves-without-finalize") {
+        exit(0);
+    }
+    if is_selected("aborts-instead-of-finalizing") {
+        pmi.send("cmd=abort exitcode=0");
         exit(0);
     }
     if is_selected("leaves-without-the-answer-to-finalize") {

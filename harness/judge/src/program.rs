@@ -699,19 +699,17 @@ impl ProgramState {
                             .to_owned();
                         find(CLIENT_JOINS, *line, Some(Severity::Note), expected, seen);
                     }
+                    // The process reports success although it has asked its server to abort the job.
+                    _ if duty.kind == ExpectationKind::Exits(ExitPattern::Code(0))
+                        && process.ended_well()
+                        && requested_abort =>
+                    {
+                        let expected = "no abort by a program that exits with status 0".to_owned();
+                        let seen = "exit status 0 after a request to abort the job".to_owned();
+                        find(EXITS_SUCCESSFULLY, *line, None, expected, seen);
+                    }
                     _ => {}
                 }
-            }
-            // Such a program reports success although it has asked its server to abort the job.
-            let succeeds = ExpectationKind::Exits(ExitPattern::Code(0));
-            let must_succeed = process.expectations.iter().find(|(_, duty)| duty.kind == succeeds);
-            if let Some((line, _)) = must_succeed
-                && requested_abort
-                && process.ended_well()
-            {
-                let expected = "no abort by a program that exits with status 0".to_owned();
-                let seen = "exit status 0 after a request to abort the job".to_owned();
-                find(EXITS_SUCCESSFULLY, *line, None, expected, seen);
             }
             if let Some((expected, seen)) = self.ignored_response(*p, process).filter(|_| is_met) {
                 let (line, at_most) = (process.last_situation, Some(Severity::Note));

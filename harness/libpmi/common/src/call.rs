@@ -23,7 +23,7 @@ pub enum Code {
     InvalidLength = 8,
 }
 
-/// Runs the body of an API function, and serializes concurrent calls.
+/// Runs the body of an API function, and serializes concurrent calls. A panic is a bug and ends the process, because it must not reach C.
 pub fn call<S>(process: &Mutex<Option<S>>, body: impl FnOnce(&mut Option<S>) -> Result<(), Code>) -> c_int {
     match body(&mut process.lock().unwrap_or_else(PoisonError::into_inner)) {
         Ok(()) => Code::Success as c_int,
